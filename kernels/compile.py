@@ -1,0 +1,181 @@
+"""Compile and link a kernel without a GPU, and read what the assembler says about it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import struct
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CAPABILITIES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
+"""Compute capabilities for which every kernel must compile: Turing to Blackwell."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel assembled for one compute capability.
+
+    `registers` are per thread, the byte counts too except `static_smem`, which is per block.
+    `spill_bytes` adds spill stores and loads; `local_bytes` is the stack frame.
+    """
+
+    cc: tuple[int, int]
+    ptx: str
+    cubin: bytes
+    registers: int
+    spill_bytes: int
+    local_bytes: int
+    static_smem: int
+    text_hash: str
+
+
+def compile_kernel(
+    function: Any,
+    signature: Any,
+    cc: tuple[int, int],
+    *,
+    max_registers: int | None = None,
+    launch_bounds: Any = None,
+    fastmath: bool | None = None,
+) -> Compiled:
+    """Compile `function` for the argument types of `signature` and link it to a cubin.
+
+    Args:
+        function: A kernel made by `kernels.compat.jit`, or a plain Python function.
+        signature: A numba signature such as ``"void(float32[::1], int64)"``, or argument types.
+        cc: Compute capability, for instance ``(9, 0)``.
+        max_registers: Registers a thread; as `launch_bounds` and `fastmath`, taken from the
+            kernel's own options when left out.
+
+    Raises:
+        RuntimeError: In the simulator, or when the linker refuses the kernel (with its log).
+    """
+    if compat.SIMULATOR:
+        raise RuntimeError("nothing is compiled in the simulator: unset NUMBA_ENABLE_CUDASIM")
+    options = getattr(function, "targetoptions", {})
+    if max_registers is None:
+        max_registers = options.get("max_registers")
+    if launch_bounds is None:
+        launch_bounds = options.get("launch_bounds")
+    if fastmath is None:
+        fastmath = bool(options.get("fastmath", False))
+    from numba import cuda
+
+    with _current_capability(cc):
+        ptx, _ = cuda.compile(
+            getattr(function, "py_func", function),
+            signature,
+            device=False,
+            abi="numba",
+            cc=cc,
+            fastmath=fastmath,
+            lineinfo=bool(options.get("lineinfo", False)),
+            launch_bounds=launch_bounds,
+        )
+    cubin, log = _link(ptx, cc, max_registers)
+    return Compiled(
+        cc=cc,
+        ptx=ptx,
+        cubin=cubin,
+        registers=max(_numbers(r"Used (\d+) registers", log), default=0),
+        spill_bytes=sum(_numbers(r"(\d+) bytes spill (?:stores|loads)", log)),
+        local_bytes=sum(_numbers(r"(\d+) bytes stack frame", log)),
+        static_smem=sum(_numbers(r"(\d+) bytes smem", log)),
+        text_hash=text_hash(cubin),
+    )
+
+
+def text_hash(cubin: bytes) -> str:
+    """A digest of the machine code in `cubin`: 16 hexadecimal digits.
+
+    Only the ``.text.*`` sections count. Everything else holds symbol names, in which numba
+    counts the functions compiled so far, so that it changes with the order of compilation.
+
+    Raises:
+        ValueError: `cubin` is not a 64-bit little-endian ELF file, or holds no code.
+    """
+    digests = sorted(
+        hashlib.sha256(content).digest()
+        for name, content in _sections(cubin)
+        if name.startswith(".text.")
+    )
+    if not digests:
+        raise ValueError("no .text section in this cubin")
+    return hashlib.sha256(b"".join(digests)).hexdigest()[:16]
+
+
+def _sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of each section; offsets as in the System V ABI, chapter 4."""
+    if elf[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", elf, 0x3A)
+
+    def header(index: int) -> tuple[int, int, int]:
+        at = table + index * entry_size
+        (name,) = struct.unpack_from("<I", elf, at)
+        offset, size = struct.unpack_from("<QQ", elf, at + 0x18)
+        return name, offset, size
+
+    _, names, _ = header(names_index)
+    for index in range(1, count):
+        name, offset, size = header(index)
+        start = names + name
+        yield elf[start : elf.index(b"\0", start)].decode(), elf[offset : offset + size]
+
+
+def _link(ptx: str, cc: tuple[int, int], max_registers: int | None) -> tuple[bytes, str]:
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    objects = [ObjectCode.from_ptx(ptx.encode())]
+    if "cudaCGGetIntrinsicHandle" in ptx:
+        objects.append(ObjectCode.from_library(_device_runtime()))
+    options = LinkerOptions(
+        arch=f"sm_{cc[0]}{cc[1]}",
+        max_register_count=max_registers,
+        ptxas_options=["-v"],
+    )
+    linker = Linker(*objects, options=options)
+    try:
+        cubin = linker.link("cubin")
+        return bytes(cubin.code), linker.get_info_log()
+    except Exception as error:
+        raise RuntimeError(f"cannot link for cc {cc}: {error}\n{linker.get_error_log()}") from error
+    finally:
+        linker.close()
+
+
+def _device_runtime() -> str:
+    """The path of CUDA's device runtime, which grid-wide synchronisation calls."""
+    from numba.cuda.cudadrv.libs import get_cudalib
+
+    return get_cudalib("cudadevrt", static=True)
+
+
+def _numbers(pattern: str, text: str) -> list[int]:
+    return [int(found) for found in re.findall(pattern, text)]
+
+
+@contextlib.contextmanager
+def _current_capability(cc: tuple[int, int]) -> Iterator[None]:
+    """Let numba believe that the current device has capability `cc`.
+
+    When a kernel calls a device function, its dispatcher asks the current device for the
+    capability instead of taking the one that is being compiled for, and there may be no device.
+    """
+    from numba.cuda import dispatcher
+
+    original = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=cc)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = original

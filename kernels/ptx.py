@@ -1,0 +1,430 @@
+"""Inline assembly: the only module in which PTX meets numba.
+
+`assembly` builds one callable from a PTX template. On a GPU it is a numba intrinsic, in the
+simulator its plain Python twin. Everything here is marked as having side effects unless it reads
+a constant: without that mark LLVM folds two clock reads into one, hoists them out of loops and
+drops loads. Marked statements keep their order among each other, so a chain of instructions
+between two clock reads stays between them in the PTX; the assembler that follows knows of no such
+mark, therefore a timed result must also depend on its input (tests read both).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba.cuda import types
+
+from kernels import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An element type as PTX, numba, NumPy and LLVM's operand constraints spell it."""
+
+    name: str
+    type: Any
+    constraint: str
+    dtype: Any
+
+    @property
+    def bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("f32", types.float32, "f", np.float32),
+        Kind("f64", types.float64, "d", np.float64),
+        Kind("s32", types.int32, "r", np.int32),
+        Kind("u32", types.uint32, "r", np.uint32),
+        Kind("s64", types.int64, "l", np.int64),
+        Kind("u64", types.uint64, "l", np.uint64),
+    )
+}
+
+LOAD_CACHES = {
+    "": "",  # the default of the architecture, as numba's own loads
+    "ca": ".ca",  # all levels
+    "cg": ".cg",  # L2, not L1
+    "cs": ".cs",  # streaming: evicted first
+    "lu": ".lu",  # last use
+    "cv": ".cv",  # fetched again each time
+    "nc": ".nc",  # read-only path
+}
+"""Cache operators of ``ld.global`` (PTX ISA, table "Cache Operators for Memory Load")."""
+
+STORE_CACHES = {"": "", "wb": ".wb", "cg": ".cg", "cs": ".cs", "wt": ".wt"}
+"""Cache operators of ``st.global`` (PTX ISA, table "Cache Operators for Memory Store")."""
+
+
+# --- Parameters: how an argument of the Python call becomes operands of the assembly. ---
+
+
+@dataclass(frozen=True)
+class Value:
+    """A scalar."""
+
+    kind: Kind
+    arity = 1
+
+    def signature(self, given: Sequence[Any]) -> tuple:
+        return (self.kind.type,)
+
+    def operands(self, context: Any, builder: Any, given: Any, values: Any) -> tuple:
+        return (values[0],)
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        return (self.kind.constraint,)
+
+
+@dataclass(frozen=True)
+class Values:
+    """A tuple of `width` scalars."""
+
+    kind: Kind
+    width: int
+    arity = 1
+
+    def signature(self, given: Sequence[Any]) -> tuple:
+        return (types.UniTuple(self.kind.type, self.width),)
+
+    def operands(self, context: Any, builder: Any, given: Any, values: Any) -> tuple:
+        return tuple(builder.extract_value(values[0], place) for place in range(self.width))
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        return (self.kind.constraint,) * self.width
+
+
+@dataclass(frozen=True)
+class Element:
+    """A contiguous array and the index of an element: its address."""
+
+    kind: Kind
+    arity = 2
+    constraints = ("l",)
+
+    def signature(self, given: Sequence[Any]) -> tuple:
+        _require_array(given[0], self.kind)
+        return (given[0], types.int64)
+
+    def operands(self, context: Any, builder: Any, given: Any, values: Any) -> tuple:
+        data = context.make_array(given[0])(context, builder, values[0]).data
+        return (
+            builder.ptrtoint(builder.gep(data, [values[1]]), context.get_value_type(types.uint64)),
+        )
+
+
+@dataclass(frozen=True)
+class Base:
+    """A contiguous array: the generic address of its first element."""
+
+    arity = 1
+    constraints = ("l",)
+
+    def signature(self, given: Sequence[Any]) -> tuple:
+        _require_array(given[0], None)
+        return (given[0],)
+
+    def operands(self, context: Any, builder: Any, given: Any, values: Any) -> tuple:
+        data = context.make_array(given[0])(context, builder, values[0]).data
+        return (builder.ptrtoint(data, context.get_value_type(types.uint64)),)
+
+
+def _require_array(given: Any, kind: Kind | None) -> None:
+    from numba.cuda.core.errors import TypingError
+
+    fits = isinstance(given, types.Array) and given.ndim == 1 and given.layout == "C"
+    if not fits or (kind is not None and given.dtype != kind.type):
+        wanted = "" if kind is None else f" of {kind.type}"
+        raise TypingError(f"a contiguous 1-D array{wanted} is needed, not {given}")
+
+
+# An intrinsic needs a definition with exactly the parameters of the call.
+_DEFINITIONS: tuple[Callable[[Callable], Callable], ...] = (
+    lambda body: lambda context: body(),
+    lambda body: lambda context, a: body(a),
+    lambda body: lambda context, a, b: body(a, b),
+    lambda body: lambda context, a, b, c: body(a, b, c),
+    lambda body: lambda context, a, b, c, d: body(a, b, c, d),
+)
+
+
+def assembly(
+    name: str,
+    template: str,
+    returns: Kind | tuple[Kind, int] | None,
+    parameters: Sequence[Any],
+    twin: Callable,
+    *,
+    summary: str,
+    side_effect: bool = True,
+    memory: bool = False,
+) -> Callable:
+    """A callable for kernels that runs the PTX `template`.
+
+    Args:
+        name: Its name in messages.
+        template: PTX with ``$0``, ``$1``... for the results first, then the operands.
+        returns: The kind of the result, (kind, n) for a tuple of n, or None.
+        parameters: `Value`, `Values`, `Element` or `Base`, in the order of the call.
+        twin: What the simulator calls instead.
+        summary: The docstring.
+        side_effect: Whether a read may give another value each time, or something is written.
+        memory: Whether memory is read or written, so that LLVM moves no other access across.
+    """
+    if compat.SIMULATOR:
+        return _named(lambda *given: twin(*given), name, summary)
+    from llvmlite import ir
+    from numba.cuda.extending import intrinsic
+    from numba.cuda.typing import signature
+
+    kind, count = returns if isinstance(returns, tuple) else (returns, 1 if returns else 0)
+    constraints = [f"={kind.constraint}"] * count if kind else []
+    constraints += itertools.chain.from_iterable(one.constraints for one in parameters)
+    constraints += ["~{memory}"] if memory else []
+
+    def typed(*given: Any) -> Any:
+        arguments: list[Any] = []
+        for parameter in parameters:
+            at = len(arguments)
+            arguments += parameter.signature(given[at : at + parameter.arity])
+        result = types.void
+        if kind:
+            result = types.UniTuple(kind.type, count) if count > 1 else kind.type
+        return signature(result, *arguments), generate
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        operands: list[Any] = []
+        at = 0
+        for parameter in parameters:
+            end = at + parameter.arity
+            operands += parameter.operands(context, builder, sig.args[at:end], values[at:end])
+            at = end
+        element = context.get_value_type(kind.type) if kind else None
+        returned = (
+            ir.VoidType()
+            if element is None
+            else element
+            if count == 1
+            else ir.LiteralStructType([element] * count)
+        )
+        function_type = ir.FunctionType(returned, [operand.type for operand in operands])
+        statement = ir.InlineAsm(function_type, template, ",".join(constraints), side_effect)
+        called = builder.call(statement, operands)
+        if count == 0:
+            return context.get_dummy_value()
+        if count == 1:
+            return called
+        items = [builder.extract_value(called, place) for place in range(count)]
+        return context.make_tuple(builder, sig.return_type, items)
+
+    arity = sum(parameter.arity for parameter in parameters)
+    return intrinsic(_named(_DEFINITIONS[arity](typed), name, summary))
+
+
+def _named(function: Callable, name: str, summary: str) -> Callable:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = summary
+    return function
+
+
+# --- Special registers. ---
+
+SIMULATED_SMS = 4
+"""How many multiprocessors the simulator pretends to have; blocks go round them."""
+
+
+def _simulated_block() -> int:
+    thread = compat.simulated_thread()
+    grid, block = thread._manager._grid_dim, thread.blockIdx
+    return block.x + grid[0] * (block.y + grid[1] * block.z)
+
+
+def _simulated_warp() -> int:
+    return compat.simulated_thread().thread_id // compat.WARP_SIZE
+
+
+def _simulated_lane() -> int:
+    return compat.simulated_thread().thread_id % compat.WARP_SIZE
+
+
+def _register(name: str, kind: str, twin: Callable, summary: str, *, constant: bool = False) -> Any:
+    size = KINDS[kind].bytes * 8
+    return assembly(
+        name,
+        f"mov.u{size} $0, %{name};",
+        KINDS[kind],
+        (),
+        twin,
+        summary=summary,
+        side_effect=not constant,
+        # A clock must not slip past a load or a store either.
+        memory=not constant,
+    )
+
+
+clock64 = _register("clock64", "s64", time.perf_counter_ns, "SM clock, cycles (int64).")
+clock = _register(
+    "clock",
+    "s32",
+    lambda: time.perf_counter_ns() & 0x7FFFFFFF,
+    "SM clock, the low 32 bits (int32): cheaper to read than `clock64`, wraps.",
+)
+globaltimer = _register(
+    "globaltimer",
+    "s64",
+    time.perf_counter_ns,
+    "Nanoseconds on a clock that all SMs share (int64); its step is 32 ns on an H200.",
+)
+smid = _register(
+    "smid",
+    "s32",
+    lambda: _simulated_block() % SIMULATED_SMS,
+    "Number of the multiprocessor that runs this thread (int32), below `nsmid()`.",
+)
+nsmid = _register(
+    "nsmid",
+    "s32",
+    lambda: SIMULATED_SMS,
+    "Bound of the multiprocessor numbers (int32); may exceed how many there are.",
+    constant=True,
+)
+warpid = _register(
+    "warpid",
+    "s32",
+    _simulated_warp,
+    "Warp slot on the multiprocessor (int32): physical, not the warp's number in its block.",
+)
+nwarpid = _register(
+    "nwarpid", "s32", lambda: 64, "Bound of the warp slot numbers (int32).", constant=True
+)
+laneid = _register(
+    "laneid", "s32", _simulated_lane, "Lane in the warp, 0 to 31 (int32).", constant=True
+)
+gridid = _register("gridid", "s64", lambda: 0, "Number of the launch (int64).", constant=True)
+lanemask_lt = _register(
+    "lanemask_lt",
+    "u32",
+    lambda: (1 << _simulated_lane()) - 1,
+    "Mask of the lanes below this one (uint32).",
+    constant=True,
+)
+dynamic_smem_size = _register(
+    "dynamic_smem_size",
+    "u32",
+    lambda: 0,
+    "Dynamic shared memory of this launch, bytes (uint32); 0 in the simulator.",
+    constant=True,
+)
+
+
+# --- Memory. ---
+
+
+def _checked(kind: str, width: int, operator: str, operators: dict[str, str]) -> Kind:
+    if operator not in operators:
+        raise ValueError(f"cache operator '{operator}' is none of {', '.join(operators)}")
+    chosen = KINDS[kind]
+    if width not in (1, 2, 4) or width * chosen.bytes > 16:
+        raise ValueError(f"no access of {width} x {kind}: 1, 2 or 4 elements, at most 16 bytes")
+    return chosen
+
+
+@cache
+def load(kind: str = "f32", width: int = 1, cache: str = "") -> Callable:
+    """A load of `width` elements at once: ``f(array, index)``.
+
+    ``index`` counts elements and must be a multiple of `width`, the array must start on a
+    multiple of the access (CuPy's and numba's allocations do). Returns the element, or a tuple
+    of `width` elements.
+
+    Raises:
+        ValueError: More than 16 bytes, or an unknown cache operator.
+    """
+    chosen = _checked(kind, width, cache, LOAD_CACHES)
+    vector = "" if width == 1 else f".v{width}"
+    results = ",".join(f"${place}" for place in range(width))
+    results = results if width == 1 else f"{{{results}}}"
+
+    def twin(array: Any, index: int) -> Any:
+        _require_aligned(index, width)
+        if width == 1:
+            return array[index]
+        return tuple(array[index + place] for place in range(width))
+
+    return assembly(
+        f"load_{kind}_v{width}{cache}",
+        f"ld.global{LOAD_CACHES[cache]}{vector}.{kind} {results}, [${width}];",
+        chosen if width == 1 else (chosen, width),
+        (Element(chosen),),
+        twin,
+        summary=f"Load {width} x {kind} at array[index].",
+        memory=True,
+    )
+
+
+@cache
+def store(kind: str = "f32", width: int = 1, cache: str = "") -> Callable:
+    """A store of `width` elements at once: ``f(array, index, value)``.
+
+    ``value`` is a tuple when `width` is more than 1. Alignment and errors as for `load`.
+    """
+    chosen = _checked(kind, width, cache, STORE_CACHES)
+    vector = "" if width == 1 else f".v{width}"
+    values = ",".join(f"${place + 1}" for place in range(width))
+    values = values if width == 1 else f"{{{values}}}"
+
+    def twin(array: Any, index: int, value: Any) -> None:
+        _require_aligned(index, width)
+        for place, one in enumerate(value if width > 1 else (value,)):
+            array[index + place] = one
+
+    return assembly(
+        f"store_{kind}_v{width}{cache}",
+        f"st.global{STORE_CACHES[cache]}{vector}.{kind} [$0], {values};",
+        None,
+        (Element(chosen), Value(chosen) if width == 1 else Values(chosen, width)),
+        twin,
+        summary=f"Store {width} x {kind} at array[index].",
+        memory=True,
+    )
+
+
+def _require_aligned(index: int, width: int) -> None:
+    if index % width:
+        raise ValueError(f"index {index} is not a multiple of {width}: misaligned on a GPU")
+
+
+load_v4_f32 = load("f32", 4)
+load_v2_f32 = load("f32", 2)
+load_v2_f64 = load("f64", 2)
+store_v4_f32 = store("f32", 4)
+store_v2_f32 = store("f32", 2)
+store_v2_f64 = store("f64", 2)
+
+
+def _host_address(array: Any) -> int:
+    inner = getattr(getattr(array, "_item", array), "_ary", array)
+    return int(inner.ctypes.data)
+
+
+address_of = assembly(
+    "address_of",
+    "mov.u64 $0, $1;",
+    KINDS["u64"],
+    (Base(),),
+    _host_address,
+    summary="Address of an array's first element (uint64); in the simulator, the host's.",
+    side_effect=False,
+)
