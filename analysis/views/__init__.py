@@ -1,0 +1,1 @@
+"""The report's questions: a file a family, each with `QUESTIONS`; they are discovered."""
