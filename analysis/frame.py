@@ -93,6 +93,18 @@ def only(table: pd.DataFrame, family: str, *kernels: str, status: str = "ok") ->
     return rows
 
 
+def problems(recording: Recording, table: pd.DataFrame) -> list[str]:
+    """What is not whole about a run, a line each: torn files, dead families, cases without number.
+
+    `table` is its frame. A skipped case is none: its reason says what this GPU cannot do.
+    """
+    lost = table[table["status"].isin(["failed", "throttled"])]
+    return recording.problems + [
+        f"{row['family']}/{row['kernel']} {row['params']} {row['status']}: {row['reason']}"
+        for row in lost.to_dict("records")
+    ]
+
+
 def _recording(run: RunLike) -> Recording:
     return run if isinstance(run, Recording) else load(run)
 
@@ -141,7 +153,9 @@ def _merge(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found = {row["status"] for row in rows}
     status = next(s for s in ("failed", "ok", "throttled", "skipped") if s in found)
     good = [row for row in rows if row["status"] == "ok"]
-    merged = {**(good or rows)[0], "status": status, "processes": len(good)}
+    merged = {**(good or rows)[0], "status": status}
+    # The self-check is in every family's file, so one process may tell of a case many times.
+    merged["processes"] = len({row["process"] for row in good})
     merged["reason"] = _reason(rows)
     del merged["process"]
     for name in NUMBERS:
@@ -155,14 +169,15 @@ def _merge(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _reason(rows: list[dict[str, Any]]) -> str | None:
     """Each distinct reason with the processes that gave it; these are left out where all did."""
-    told: dict[str, list[int]] = {}
+    everywhere = {row["process"] for row in rows}
+    told: dict[str, set[int]] = {}
     for row in rows:
         if row["status"] != "ok":
-            told.setdefault(row["reason"] or row["status"], []).append(row["process"])
+            told.setdefault(row["reason"] or row["status"], set()).add(row["process"])
     texts = [
         reason
-        if len(where) == len(rows)
-        else f"{reason} (in process {', '.join(map(str, where))} of {len(rows)})"
+        if where == everywhere
+        else f"{reason} (in process {', '.join(map(str, sorted(where)))} of {len(everywhere)})"
         for reason, where in told.items()
     ]
     return "; ".join(texts) or None

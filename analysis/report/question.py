@@ -8,7 +8,7 @@ A view is a module of `analysis/views/`; nothing lists it. It defines `QUESTIONS
             return None                               # this run cannot answer: 'not measured'
         best = rows.loc[rows["bandwidth"].idxmax()]
         return Answer(
-            text=f"{plots.bandwidth(best['bandwidth'])} at {best['block']} threads a block.",
+            text=f"{bandwidth(best['bandwidth'])} at {best['block']} threads a block.",
             verdict="confirmed",
             plots=(Plot(draw, rows[["block", "bandwidth"]], "Bandwidth against block size"),),
             method="Median of 5 processes, L2 flushed before each sample.",
@@ -81,8 +81,8 @@ class Answer:
     method: str = ""
     """How it was measured, in a sentence or two."""
     table: pd.DataFrame | None = None
-    """The numbers behind the figure. Columns named by metric or parameter are shown in pretty
-    units (see analysis.plots.format_column); any other column is shown as it is."""
+    """The numbers behind the figure, SI units. A column that bears the name of a metric or a
+    parameter is shown in its pretty unit (analysis.units.pretty), a text as it is."""
     sources: tuple[str, ...] = ()
     """`kernels/axpy.py:41`, from Case.source: see RunData.sources."""
 
