@@ -1,0 +1,1 @@
+"""How it is measured: device, clock, sampler, and the axes of each family."""
