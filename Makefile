@@ -1,0 +1,67 @@
+# warpgauge: make help says what there is. Use another interpreter and install nothing with
+#   make X VENV= PYTHON=python3
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(if $(VENV),$(VENV)/bin/python,$(PYTHON))
+RUN ?= latest
+PROFILE ?= standard
+PROCESSES ?= 1
+NAME ?=
+SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(PY) -m
+
+.PHONY: help setup bench test report compare verdict baseline profile sanitize lint clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+ifneq ($(VENV),)
+SETUP := $(VENV)/.installed
+$(SETUP): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(not (3, 11) <= v < (3, 14))' || \
+	  { echo "warpgauge: $(PYTHON) is not Python 3.11 to 3.13; name one: make setup PYTHON=python3.12" >&2; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)/bin/python -m pip install --quiet -e '.[cu13,test]'
+	@touch $@
+endif
+
+setup: $(SETUP) ## .venv and dependencies
+
+bench: $(SETUP) ## measure on GPU 0, store the run, print the summary, write the report
+	@if $(PY) -m bench device > /dev/null; then \
+	  $(PY) -m bench run --profile $(PROFILE) --processes $(PROCESSES); status=$$?; \
+	  [ $$status -eq 0 ] || [ $$status -eq 2 ] || exit $$status; \
+	  $(PY) -m analysis table latest; $(PY) -m analysis report latest || exit; \
+	  exit $$status; \
+	else \
+	  echo "No timing is recorded. Every kernel is checked in the simulator instead, and the"; \
+	  echo "report is built from the recorded H200 run."; \
+	  $(SIMULATE) bench check && $(PY) -m analysis report nvidia-h200; \
+	fi
+
+test: $(SETUP) ## every test that this machine can run
+	$(PY) -m pytest -q
+	NUMBA_ENABLE_CUDASIM=1 $(PY) -m pytest -q -m simulator
+
+report: $(SETUP) ## the report of RUN (a folder, a file, a baseline's name, or latest)
+	$(PY) -m analysis report $(RUN)
+
+compare: $(SETUP) ## A and B beside each other, as absolute, share of peak and per clock
+	$(PY) -m analysis compare $(A) $(B)
+
+verdict: $(SETUP) ## did NEW get slower than BASE?
+	$(PY) -m analysis verdict $(BASE) $(NEW)
+
+baseline: $(SETUP) ## record five processes as results/baseline/NAME
+	@test -n "$(NAME)" || { echo "warpgauge: name the baseline: make baseline NAME=my-gpu" >&2; exit 3; }
+	$(PY) -m bench run --profile standard --processes 5 --output results/baseline/$(NAME)
+
+lint: $(SETUP) ## ruff, mypy and the import law
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	PYTHONPATH=. $(PY) -c 'import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())'
+
+clean: ## what can be made again; runs stay
+	rm -rf report .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .benchmarks
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

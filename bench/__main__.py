@@ -1,0 +1,134 @@
+"""python -m bench: run, check, list, device, identity. Exit codes: 0, 2 not whole, 3 bad input,
+4 internal error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from results.errors import UserError
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(3, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m bench", description="Measure on a physical GPU.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="measure families and store the run")
+    run.add_argument("--profile", choices=("quick", "standard", "full"), default="standard")
+    run.add_argument("--family", nargs="+", action="extend", metavar="F")
+    run.add_argument("--device", type=int, default=0, metavar="N")
+    run.add_argument("--processes", type=_positive, default=1, metavar="K")
+    run.add_argument("--output", type=Path, metavar="DIR")
+    run.set_defaults(command=_run)
+
+    check = commands.add_parser("check", help="every case once against its reference, untimed")
+    check.add_argument("--family", nargs="+", action="extend", metavar="F")
+    check.add_argument("--device", type=int, default=0, metavar="N")
+    check.add_argument(
+        "--profile",
+        choices=("quick", "standard", "full"),
+        help="the cases that a run of this profile measures; small examples without it",
+    )
+    check.set_defaults(command=_check)
+
+    listing = commands.add_parser("list", help="families, kernels and what they show")
+    listing.set_defaults(command=_list)
+
+    show = commands.add_parser("device", help="everything that NVML and CUDA tell of the GPU")
+    show.add_argument("--device", type=int, default=0, metavar="N")
+    show.add_argument("--json", action="store_true")
+    show.set_defaults(command=_device)
+
+    identity = commands.add_parser("identity", help="warp, lane and SM of each thread of a launch")
+    identity.add_argument("--block", type=int, nargs="+", default=[16, 16], metavar="N")
+    identity.add_argument("--grid", type=int, nargs="+", default=[2, 2], metavar="N")
+    identity.set_defaults(command=_identity)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from bench import families
+    from bench.run import run
+
+    return run(
+        families.select(options.family),
+        options.profile,
+        options.device,
+        options.processes,
+        options.output,
+        ["python", "-m", "bench", *sys.argv[1:]],
+    )
+
+
+def _check(options: argparse.Namespace) -> int:
+    from bench.check import check
+
+    return check(options.family, options.device, options.profile)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from bench import families
+
+    for name in families.names():
+        family = families.family(name)
+        print(f"{name}: {family.summary}")
+        for kernel in family.kernels:
+            mark = " (peer)" if kernel.peer else ""
+            print(f"  {kernel.name:20}{kernel.summary}{mark}")
+    return 0
+
+
+def _device(options: argparse.Namespace) -> int:
+    from bench import device
+
+    device.usable(options.device)
+    snapshot = device.snapshot(options.device)
+    print(json.dumps(snapshot, indent=2) if options.json else device.show(snapshot))
+    return 0
+
+
+def _identity(options: argparse.Namespace) -> int:
+    from bench.identity import identity
+
+    print(identity(tuple(options.block), tuple(options.grid)))
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    try:
+        options = _parser().parse_args(argv)
+        return int(options.command(options))
+    except UserError as error:
+        print(f"warpgauge: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("warpgauge: interrupted; every finished case is stored", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()  # Python would complain at exit about the closed standard output
+        return 0
+    except Exception:
+        traceback.print_exc()
+        print("warpgauge: an internal error; please report it with the lines above", file=sys.stderr)
+        return 4
+
+
+if __name__ == "__main__":
+    sys.exit(main())

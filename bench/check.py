@@ -1,0 +1,103 @@
+"""check: every case once against its reference. No gate, no clock, no record.
+
+The simulator tier, the profiler and the checkers run this: a gate would deadlock under tools that
+serialise launches.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bench import families
+from bench.measure import Bench, Case
+from bench.measure import check as check_case
+from bench.session import machine, simulated
+from kernels.compat import SIMULATOR
+from kernels.spec import families as declared
+from results.errors import UserError
+
+
+class _NoClock:
+    """check takes no sample."""
+
+    def sample(self, queue: Any, flush: Any) -> Any:
+        raise RuntimeError("check measures nothing")
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+def check(wanted: list[str] | None, index: int, profile: str | None) -> int:
+    """Print a line a case; 0 where all are right, 2 where one is wrong.
+
+    Raises:
+        UserError: an unknown family, or no usable device outside the simulator.
+    """
+    chosen = _select(wanted)
+    make = _simulator if SIMULATOR else _gpu(index)
+    wrong = count = skipped = 0
+    for name in chosen:
+        bench = make(name)
+        for case in _cases(name, profile, bench):
+            if SIMULATOR and case.kernel.simulator:
+                print(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
+                skipped += 1
+                continue
+            record = check_case(case, bench)
+            count += 1
+            if record.status == "ok":
+                print(f"  {name} {case.label}: right")
+            else:
+                print(f"  {name} {case.label}: {record.status}: {record.reason}")
+                skipped += record.status == "skipped"
+                wrong += record.status == "failed"
+    where = "in numba's simulator" if SIMULATOR else "on the GPU"
+    print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped")
+    return 2 if wrong else 0
+
+
+def _select(wanted: list[str] | None) -> list[str]:
+    """Any declared family may be checked, also one without axes (the self-check)."""
+    known = sorted(declared())
+    for name in wanted or ():
+        if name not in known:
+            raise UserError(f"no family '{name}': there are {', '.join(known)}")
+    return wanted or known
+
+
+def _cases(name: str, profile: str | None, bench: Bench) -> list[Case]:
+    if profile and name in families.names():
+        return families.cases(name, profile, bench.machine)
+    return [
+        Case(kernel, example)
+        for kernel in declared()[name].kernels
+        for example in kernel.examples
+    ]
+
+
+def _simulator(name: str) -> Bench:
+    return Bench(declared()[name], simulated(), _NoClock(), synchronise=lambda: None)
+
+
+def _gpu(index: int) -> Any:
+    from bench import device
+
+    device.usable(index)
+    from numba import cuda
+
+    cuda.select_device(index)
+    snapshot = device.snapshot(index)
+    stream = cuda.stream()
+
+    def make(name: str) -> Bench:
+        return Bench(
+            declared()[name],
+            machine(snapshot),
+            _NoClock(),
+            synchronise=stream.synchronize,
+            device=snapshot,
+            stream=stream,
+        )
+
+    return make

@@ -1,0 +1,110 @@
+"""The parent: one child process a family, processes as the outer loop, nothing lost on the way."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import device
+from bench.session import Order, record
+from results.errors import UserError
+from results.schema import End
+from results.store import LOCAL, append_end
+
+FAMILY_SECONDS = 300.0
+"""A family that takes longer hangs; its process is ended and the reason recorded."""
+PRELOADED = ["numba.cuda", "cupy", "cuda.core", "bench.session"]
+"""Imported once in the server that children are forked from. None of them opens the device."""
+
+
+def run(
+    chosen: list[str],
+    profile: str,
+    index: int,
+    processes: int,
+    output: Path | None,
+    argv: list[str],
+) -> int:
+    """Record the families; returns 0, or 2 where one is not whole.
+
+    Raises:
+        UserError: no usable device, or the output holds records already.
+    """
+    device.usable(index)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    folder = output or _new_folder(context, index)
+    order = Order("", 0, profile, index, folder, argv)
+    orders = [
+        replace(order, family=family, process=process)
+        for process in range(processes)
+        for family in chosen
+    ]
+    for item in orders:
+        if item.path.exists():
+            raise UserError(f"{item.path} exists already; name another folder with --output")
+    failures = [item for item in orders if not _child(context, item)]
+    print(f"recorded in {folder}")
+    if failures:
+        names = ", ".join(sorted({item.family for item in failures}))
+        print(f"not whole: {names}; the reasons are above and in the records", file=sys.stderr)
+    return 2 if failures else 0
+
+
+def _new_folder(context: multiprocessing.context.ForkServerContext, index: int) -> Path:
+    """results/data/<gpu>/<UTC time>; the name is asked in a child, so that no CUDA context of
+    the parent's stays on the device."""
+    with context.Pool(1) as pool:
+        name = pool.apply(_device_name, (index,))
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return LOCAL / device.model_slug(name) / stamp
+
+
+def _device_name(index: int) -> str:
+    return str(device.snapshot(index)["name"])
+
+
+def _child(context: multiprocessing.context.ForkServerContext, order: Order) -> bool:
+    """Measure one family in a process of its own; whatever happens to it, its file is closed."""
+    print(f"[{order.process}] {order.family}", flush=True)
+    started = time.monotonic()
+    child = context.Process(target=_measure, args=(order,))
+    child.start()
+    reason = None
+    try:
+        child.join(FAMILY_SECONDS)
+        if child.is_alive():
+            reason = f"hung: ended after {FAMILY_SECONDS:.0f} s"
+    except KeyboardInterrupt:
+        reason = "interrupted"
+        raise
+    finally:
+        if reason:
+            child.kill()
+            child.join()
+        elif child.exitcode not in (0, 2):
+            reason = _why(child.exitcode)
+        if reason and order.path.exists():
+            _close(order.path, reason, time.monotonic() - started)
+    if reason:
+        print(f"{order.family}: {reason}", file=sys.stderr)
+    return child.exitcode == 0
+
+
+def _measure(order: Order) -> None:
+    sys.exit(0 if record(order) else 2)
+
+
+def _why(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"its process was ended by signal {-code}"
+    return f"its process ended with code {code}; the traceback is above"
+
+
+def _close(path: Path, reason: str, seconds: float) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    append_end(path, End("failed", now, round(seconds, 3), reason))

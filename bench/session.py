@@ -1,0 +1,232 @@
+"""One family's process: open the device, check ourselves, measure, write. Runs in a child."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from math import prod
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import device, environment, families
+from bench.clock import GateClock
+from bench.measure import Bench, Case, measure, measure_together
+from bench.stopping import Rule
+from kernels.spec import Machine
+from kernels.spec import families as declared
+from results import metrics, schema
+from results.store import Writer, file_name
+
+RULES = {
+    "quick": Rule(precision=0.005, least=5, seconds=0.1),
+    "standard": Rule(precision=0.002, least=11, seconds=0.3),
+    "full": Rule(precision=0.001, least=21, seconds=2.0),
+}
+FMA_CYCLES = (3.9, 4.3)
+"""Dependent float32 FMA, cycles: 4 on every chip since Volta (Jia et al., 2018, table 4.1)."""
+EMPTY_SECONDS = 20e-6
+"""An empty kernel takes some 2 µs between two events; over this the gate does not hold."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a child is asked to do."""
+
+    family: str
+    process: int
+    profile: str
+    index: int
+    output: Path
+    argv: list[str]
+
+    @property
+    def path(self) -> Path:
+        return self.output / file_name(self.process, self.family)
+
+
+class SelfCheckError(Exception):
+    """The empty kernel or the FMA chain came out wrong: nothing else may be recorded."""
+
+
+def machine(snapshot: dict[str, Any], **more: Any) -> Machine:
+    """The device as kernels may know it."""
+    from kernels.compat import array_module
+
+    major, minor = str(snapshot["cc"]).split(".")
+    return Machine(
+        cc=(int(major), int(minor)),
+        sms=snapshot["sms"],
+        max_threads_per_sm=snapshot["max_threads_per_sm"],
+        max_blocks_per_sm=snapshot["max_blocks_per_sm"],
+        l2_bytes=snapshot["l2_bytes"],
+        memory_bytes=snapshot["memory_bytes"],
+        xp=array_module(),
+        **more,
+    )
+
+
+def simulated() -> Machine:
+    """The simulator as a machine: two SMs of a recent chip, little memory."""
+    from kernels.compat import array_module
+
+    return Machine((9, 0), 2, 2048, 32, 1 << 20, 1 << 30, array_module(), simulator=True)
+
+
+def open_bench(family: str, index: int, profile: str) -> Bench:
+    """Device, clock and rule for one family on a GPU."""
+    from numba import cuda
+
+    cuda.select_device(index)
+    snapshot = device.snapshot(index)
+    clock = GateClock(index, snapshot["l2_bytes"], snapshot["sms"])
+    return Bench(
+        family=declared()[family],
+        machine=machine(snapshot),
+        clock=clock,
+        synchronise=clock.synchronise,
+        device=snapshot,
+        rule=RULES[profile],
+        stream=clock.stream,
+    )
+
+
+def groups(cases: list[Case]) -> Iterator[list[Case]]:
+    """Cases in a row with one group, which are sampled in turns; others alone."""
+    for name, members in groupby(enumerate(cases), lambda item: item[1].group or item[0]):
+        del name
+        yield [case for _, case in members]
+
+
+def record(order: Order, show: Callable[[str], None] = print) -> bool:
+    """Measure one family and write its file. True where the family ended well."""
+    started = time.monotonic()
+    bench = open_bench(order.family, order.index, order.profile)
+    with Writer(order.path) as writer:
+        writer.write(_header(order, bench))
+        status, reason = "ok", None
+        try:
+            for case in self_check(bench):
+                writer.write(case)
+            if problem := _measure_all(order, bench, writer, show):
+                status, reason = "failed", problem
+        except SelfCheckError as error:
+            status, reason = "failed", str(error)
+        end = schema.End(status, _now(), round(time.monotonic() - started, 3), reason)  # type: ignore[arg-type]
+        writer.write(end)
+    if reason:
+        show(f"{order.family}: {reason}")
+    return status == "ok"
+
+
+def _measure_all(
+    order: Order, bench: Bench, writer: Writer, show: Callable[[str], None]
+) -> str | None:
+    """Every group; the reason where the device cannot go on."""
+    for group in groups(families.cases(order.family, order.profile, bench.machine)):
+        try:
+            records = measure_together(group, bench)
+        except Exception as error:
+            text = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+            for case in group:
+                writer.write(_failed(case, bench, text))
+                show(f"  {order.family} {case.label}: failed: {text}")
+            bench.machine.release()
+            if dead := _dead(bench):
+                return f"the device cannot go on after {group[-1].label}: {dead}"
+            continue
+        for record_, row in zip(records, metrics.derive(records, bench.device), strict=True):
+            writer.write(record_)
+            show(progress(record_, row))
+    return None
+
+
+def _failed(case: Case, bench: Bench, reason: str) -> schema.Case:
+    return schema.Case(
+        family=bench.family.name,
+        kernel=case.kernel.name,
+        params=dict(case.params),
+        status="failed",
+        reason=reason,
+        peer=case.kernel.peer,
+        source=case.kernel.location,
+        summary=case.kernel.summary,
+    )
+
+
+def _dead(bench: Bench) -> str | None:
+    """A sticky CUDA error, if the context has one."""
+    try:
+        bench.synchronise()
+    except Exception as error:
+        return str(error).strip().splitlines()[-1]
+    return None
+
+
+def self_check(bench: Bench) -> list[schema.Case]:
+    """Measure the empty kernel and the FMA chain, and set the reference SM clock.
+
+    Raises:
+        SelfCheckError: one came out wrong.
+    """
+    family = declared()["selfcheck"]
+    own = replace(bench, family=family, rule=RULES["standard"])
+    chain = measure(Case(family["fma_chain"], {}, cache="warm", count=11), own)
+    empty = measure(Case(family["empty"], {}, cache="warm"), own)
+    for case in (chain, empty):
+        if case.status != "ok" or case.samples is None:
+            raise SelfCheckError(f"self-check {case.kernel} is {case.status}: {case.reason}")
+    cycles = metrics.scalar(chain.metrics["latency_cycles"])
+    if not FMA_CYCLES[0] <= cycles <= FMA_CYCLES[1]:
+        raise SelfCheckError(
+            f"a dependent FMA read {cycles:.2f} cycles where it takes 4: the clock cannot be "
+            "trusted here; is the GPU shared, or is a profiler attached?"
+        )
+    seconds = median(empty.samples.time_s)
+    if not 0 < seconds <= EMPTY_SECONDS:
+        raise SelfCheckError(
+            f"an empty kernel read {seconds * 1e6:.1f} µs: launch cost is inside the sample; is "
+            "CUDA_LAUNCH_BLOCKING set, or the host overloaded?"
+        )
+    clocks = chain.samples.sm_clock_hz
+    bench.reference_clock_hz = median(clocks) if clocks else None
+    return [chain, empty]
+
+
+def progress(case: schema.Case, row: dict[str, float]) -> str:
+    """One line for a person."""
+    label = " ".join([case.family, case.kernel, *(f"{k}={v}" for k, v in case.params.items())])
+    if case.status != "ok":
+        return f"  {label}: {case.status}: {case.reason}"
+    words = []
+    if case.samples and not case.metrics.keys() - {"relative_error"}:
+        words.append(f"{median(case.samples.time_s) * 1e6:.2f} µs")
+    for name, value in row.items():
+        metric = metrics.METRICS[name]
+        if name not in ("relative_error", "sm_clock", "occupancy", "latency_seconds"):
+            words.append(f"{name.replace('_', ' ')} {metrics.pretty(value, metric.unit)}")
+    count = len(case.samples.time_s) if case.samples else 0
+    return f"  {label}: {', '.join(words)} ({count} samples)"
+
+
+def _header(order: Order, bench: Bench) -> schema.Run:
+    return schema.Run(
+        schema=schema.SCHEMA,
+        family=order.family,
+        process=order.process,
+        started=_now(),
+        profile=order.profile,
+        argv=order.argv,
+        device=dict(bench.device),
+        environment=environment.environment(),
+        sources=environment.sources_digest(),
+        commit=environment.commit(),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

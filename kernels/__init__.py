@@ -1,0 +1,1 @@
+"""What runs on the GPU: one file a family."""
