@@ -1,222 +1,33 @@
-"""The snapshot and the obstacles, against a driver and an NVML that are made up."""
+"""The snapshot of the GPU, against a driver and an NVML that are made up."""
 
 from __future__ import annotations
 
-import enum
-import importlib
+import functools
 import json
 import subprocess
 import sys
 import uuid
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bench import device, driver, obstacles, peaks
-from bench.fields import COMPUTE_MODES
+from bench import device, driver, fields, peaks
 from results.errors import UserError
-
-H200 = uuid.UUID("11111111-2222-3333-4444-555555555555")
-OTHER = uuid.UUID("99999999-8888-7777-6666-555555555555")
-
-ATTRIBUTES = {
-    "COMPUTE_CAPABILITY_MAJOR": 9,
-    "COMPUTE_CAPABILITY_MINOR": 0,
-    "MULTIPROCESSOR_COUNT": 132,
-    "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
-    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472,
-    "COMPUTE_MODE": 0,
-    "COOPERATIVE_LAUNCH": 1,
-    "CLUSTER_LAUNCH": 0,
-    "CLOCK_RATE": 1_980_000,
-    "MEMORY_CLOCK_RATE": 3_201_000,
-    "GLOBAL_MEMORY_BUS_WIDTH": 6016,
-    "ECC_ENABLED": 1,
-    "HOST_NUMA_ID": -1,
-    "MAX_GRID_DIM_X": 2**31 - 1,
-    "WARP_SIZE": None,  # the driver refuses this one
-}
-
-
-class Result(enum.IntEnum):
-    CUDA_SUCCESS = 0
-    CUDA_ERROR_INVALID_VALUE = 1
-    CUDA_ERROR_NO_DEVICE = 100
-    CUDA_ERROR_INVALID_DEVICE = 101
-    CUDA_ERROR_SYSTEM_NOT_READY = 802
-    CUDA_ERROR_UNKNOWN = 999
-
-
-class FakeDriver(ModuleType):
-    """`cuda.bindings.driver` of a machine on which CUDA shows these UUIDs, in this order."""
-
-    CUdevice_attribute = enum.IntEnum(
-        "CUdevice_attribute", [f"CU_DEVICE_ATTRIBUTE_{name}" for name in (*ATTRIBUTES, "MAX")]
-    )
-
-    def __init__(self, *visible: uuid.UUID, **attributes: int) -> None:
-        super().__init__("cuda.bindings.driver")
-        self.visible = visible
-        self.attributes = ATTRIBUTES | attributes
-        self.init = Result.CUDA_SUCCESS if visible else Result.CUDA_ERROR_NO_DEVICE
-        self.version = 13_000
-
-    def cuDriverGetVersion(self):
-        return Result.CUDA_SUCCESS, self.version
-
-    def cuInit(self, flags):
-        return (self.init,)
-
-    def cuDeviceGetCount(self):
-        return Result.CUDA_SUCCESS, len(self.visible)
-
-    def cuDeviceGet(self, index):
-        if not 0 <= index < len(self.visible):
-            return Result.CUDA_ERROR_INVALID_DEVICE, None
-        return Result.CUDA_SUCCESS, index
-
-    def cuDeviceGetUuid(self, index):
-        return Result.CUDA_SUCCESS, SimpleNamespace(bytes=self.visible[index].bytes)
-
-    def cuDeviceGetName(self, length, index):
-        return Result.CUDA_SUCCESS, b"NVIDIA H200".ljust(length, b"\0")
-
-    def cuDeviceTotalMem(self, index):
-        return Result.CUDA_SUCCESS, 150_000_000_000
-
-    def cuDeviceGetAttribute(self, attribute, index):
-        value = self.attributes[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
-        if value is None:
-            return Result.CUDA_ERROR_INVALID_VALUE, None
-        return Result.CUDA_SUCCESS, value
-
-
-class NVMLError(Exception):
-    pass
-
-
-class NVMLError_NotSupported(NVMLError):
-    pass
-
-
-class NVMLError_NotFound(NVMLError):
-    pass
-
-
-class NVMLError_DriverNotLoaded(NVMLError):
-    pass
-
-
-class FakeNvml(ModuleType):
-    """`pynvml` of a machine with these physical GPUs, by UUID; one may hold MIG instances.
-
-    It knows the functions given here and a few fields; it has not the others.
-    """
-
-    NVMLError = NVMLError
-
-    def __init__(self, *gpus: uuid.UUID, mig: dict[uuid.UUID, list[uuid.UUID]] | None = None):
-        super().__init__("pynvml")
-        self.gpus, self.mig, self.open, self.asked = gpus, mig or {}, 0, set()
-        self.nvmlClocksEventReasonNone = 0
-        self.nvmlClocksEventReasonGpuIdle = 1
-        self.nvmlClocksEventReasonApplicationsClocksSetting = 2
-        self.nvmlClocksEventReasonUserDefinedClocks = 2  # the older name of the same bit
-        self.nvmlClocksEventReasonSwPowerCap = 4
-        self.nvmlClocksEventReasonAll = 7
-
-    def nvmlInit(self):
-        self.open += 1
-
-    def nvmlShutdown(self):
-        self.open -= 1
-
-    def __getattribute__(self, name):
-        if name.startswith("nvmlDevice") or name.startswith("nvmlSystem"):
-            object.__getattribute__(self, "asked").add(name)
-        return object.__getattribute__(self, name)
-
-    def nvmlSystemGetDriverVersion(self):
-        return "580.65.06"
-
-    def nvmlDeviceGetCount(self):
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return f"GPU-{self.gpus[index]}"
-
-    def nvmlDeviceGetHandleByUUID(self, name):
-        known = [f"GPU-{gpu}" for gpu in self.gpus]
-        known += [f"MIG-{one}" for instances in self.mig.values() for one in instances]
-        if name not in known:
-            raise NVMLError_NotFound
-        return name
-
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle):
-        return next(
-            f"GPU-{g}" for g, many in self.mig.items() if handle in map("MIG-{}".format, many)
-        )
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, handle):
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, index):
-        instances = self.mig[uuid.UUID(handle.removeprefix("GPU-"))]
-        if index >= len(instances):
-            raise NVMLError_NotFound
-        return f"MIG-{instances[index]}"
-
-    def nvmlDeviceGetMigMode(self, handle):
-        return [int(uuid.UUID(handle.removeprefix("GPU-")) in self.mig), 0]
-
-    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
-        return {1: 1980, 2: 3201}[kind]
-
-    def nvmlDeviceGetClockInfo(self, handle, kind):
-        if handle.startswith("MIG"):
-            raise NVMLError_NotSupported  # a MIG instance has no clock of its own
-        return {1: 1755, 2: 3201}[kind]
-
-    def nvmlDeviceGetPowerUsage(self, handle):
-        return 123_456 if str(H200) in handle else 77_000
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle):
-        raise NVMLError_NotSupported
-
-    def nvmlDeviceGetPcieSpeed(self, handle):
-        return 2**32 - 1
-
-    def nvmlDeviceGetCurrPcieLinkWidth(self, handle):
-        return 2**32 - 1
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
-        return 6
-
-    def nvmlDeviceGetNvLinkState(self, handle, link):
-        if link >= 18:
-            raise NVMLError_NotSupported
-        return int(link != 3)
-
-    def nvmlDeviceGetVirtualizationMode(self, handle):
-        return 9
+from tests.bench.fake_gpu import (
+    H200,
+    OTHER,
+    FakeDriver,
+    FakeNvml,
+    NVMLError_DriverNotLoaded,
+    install,
+)
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Put a made-up driver and NVML in the place of the real ones."""
+    """A call installs a made-up driver and NVML."""
     for variable in ("CUDA_VISIBLE_DEVICES", "NUMBA_ENABLE_CUDASIM"):
         monkeypatch.delenv(variable, raising=False)
-
-    def build(cuda: ModuleType | None, nvml: ModuleType | None) -> None:
-        monkeypatch.setitem(sys.modules, "cuda.bindings.driver", cuda)
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
-        for name in obstacles.PACKAGES:
-            monkeypatch.setitem(sys.modules, name, ModuleType(name))
-
-    return build
-
-
-# --- the snapshot ---
+    return functools.partial(install, monkeypatch)
 
 
 def test_fields_are_in_si_units_or_name_their_error(machine):
@@ -237,7 +48,7 @@ def test_fields_are_in_si_units_or_name_their_error(machine):
     assert found["cluster_launch"] is False
     assert found["event_reasons"] == ["ApplicationsClocksSetting", "SwPowerCap"]
     assert found["nvlinks_active"] == 17
-    assert found["compute_mode"] == COMPUTE_MODES[0]
+    assert found["compute_mode"] == "Default"
     assert found["power_limit_w"] == {"error": "NotSupported"}
     assert found["pcie_width"] == {"error": "NotAvailable"}  # all bits set
     assert found["energy_j"] == {"error": "FunctionNotFound"}  # not in this package
@@ -369,135 +180,6 @@ def test_model_slug(name, slug):
     assert device.model_slug(name) == slug
 
 
-# --- the obstacles ---
-
-
-def test_a_good_machine_is_usable(machine):
-    machine(FakeDriver(H200, OTHER), FakeNvml(H200, OTHER))
-    device.usable(1)
-    assert device.why_not() is None
-
-
-def reason(index: int = 0) -> str:
-    text = device.why_not(index)
-    assert text is not None
-    assert "\n" not in text
-    return text
-
-
-def test_no_driver(machine):
-    cuda = FakeDriver(H200)
-
-    def missing():
-        raise RuntimeError("libcuda.so.1 not found")
-
-    cuda.cuDriverGetVersion = cuda.cuInit = lambda *_: missing()
-    machine(cuda, None)
-    assert "libcuda was not found; install driver 580" in reason()
-    with pytest.raises(UserError, match="libcuda was not found"):
-        device.snapshot()
-
-
-def test_no_bindings(machine):
-    machine(None, None)
-    assert "run 'make setup'" in reason()
-
-
-def test_no_gpu(machine):
-    machine(FakeDriver(), FakeNvml())
-    assert reason().startswith("the NVIDIA driver finds no GPU")
-
-
-@pytest.mark.parametrize(("nvml", "there"), [(FakeNvml(H200, OTHER), " (there are 2)"), (None, "")])
-def test_all_gpus_hidden(machine, monkeypatch, nvml, there):
-    machine(FakeDriver(), nvml)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert reason().startswith(f"CUDA_VISIBLE_DEVICES='-1' hides every GPU{there}: unset it")
-
-
-def test_hidden_devices_are_not_blamed_where_there_is_no_gpu(machine, monkeypatch):
-    machine(FakeDriver(), FakeNvml())
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert reason().startswith("the NVIDIA driver finds no GPU")
-
-
-def test_no_device_without_an_error_is_no_gpu_too(machine):
-    cuda = FakeDriver()
-    cuda.init = Result.CUDA_SUCCESS
-    machine(cuda, FakeNvml())
-    assert reason().startswith("the NVIDIA driver finds no GPU")
-
-
-def test_mig_without_an_instance(machine, monkeypatch):
-    machine(FakeDriver(), FakeNvml(H200, mig={H200: []}))
-    assert "nvidia-smi mig -cgi" in reason()
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    machine(FakeDriver(), FakeNvml(H200, mig={H200: [OTHER]}))
-    assert "hides every GPU" in reason()  # there is an instance: MIG is not what is missing
-
-
-def test_index_out_of_range(machine, monkeypatch):
-    machine(FakeDriver(H200, OTHER), FakeNvml(H200, OTHER))
-    assert reason(3) == "device 3: there are 2; use --device 0..1"
-    assert reason(-1) == "device -1: there are 2; use --device 0..1"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert "there are 2 with CUDA_VISIBLE_DEVICES=0,1;" in reason(3)
-
-
-@pytest.mark.parametrize(("nvml", "version"), [(FakeNvml(H200), " 580.65.06"), (None, "")])
-def test_an_old_driver(machine, nvml, version):
-    cuda = FakeDriver(H200)
-    cuda.version = 12_040
-    machine(cuda, nvml)
-    assert reason() == (
-        f"the NVIDIA driver{version} is too old: it serves CUDA 12.4, CUDA 13 needs driver 580 "
-        "or newer; update it"
-    )
-
-
-@pytest.mark.parametrize(
-    ("result", "remedy"),
-    [
-        (Result.CUDA_ERROR_SYSTEM_NOT_READY, "start nvidia-fabricmanager"),
-        (Result.CUDA_ERROR_UNKNOWN, "nvidia-smi"),
-    ],
-)
-def test_a_driver_that_does_not_start(machine, result, remedy):
-    cuda = FakeDriver(H200)
-    cuda.init = result
-    machine(cuda, FakeNvml(H200))
-    assert result.name in reason()
-    assert remedy in reason()
-
-
-def test_a_gpu_that_cuda_13_does_not_compile_for(machine):
-    machine(FakeDriver(H200, COMPUTE_CAPABILITY_MAJOR=7), FakeNvml(H200))
-    assert "compute capability 7.0; CUDA 13 compiles for 7.5 or newer" in reason()
-
-
-def test_prohibited_compute_mode(machine):
-    machine(FakeDriver(H200, COMPUTE_MODE=2), FakeNvml(H200))
-    assert "compute mode Prohibited" in reason()
-
-
-def test_a_gpu_that_has_fallen_off_the_bus(machine):
-    machine(FakeDriver(H200, COMPUTE_CAPABILITY_MAJOR=None), FakeNvml(H200))
-    assert "device 0 does not answer (CUDA_ERROR_INVALID_VALUE)" in reason()
-
-
-def test_the_simulator_is_no_gpu(machine, monkeypatch):
-    machine(FakeDriver(H200), FakeNvml(H200))
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    assert "NUMBA_ENABLE_CUDASIM" in reason()
-
-
-def test_numba_cuda_that_cannot_be_imported(machine, monkeypatch):
-    machine(FakeDriver(H200), FakeNvml(H200))
-    # As beside NumPy 2.5: an AttributeError, not an ImportError.
-    monkeypatch.setattr(obstacles, "import_module", lambda name: ModuleType(name).row_stack)
-    assert reason().startswith("numba-cuda cannot be imported (module 'numba.cuda' has no")
-
-
 # --- against the real libraries ---
 
 
@@ -524,7 +206,7 @@ def test_every_question_exists_in_the_real_libraries(machine):
 
     nvml = FakeNvml(H200)
     gpu = Recorder(None, 0, "", nvml, f"GPU-{H200}")
-    for field in device.FIELDS.values():
+    for field in fields.FIELDS.values():
         for read in field.readers:
             try:
                 read(gpu)
@@ -539,7 +221,6 @@ def test_every_question_exists_in_the_real_libraries(machine):
 
 def test_constants_are_those_of_nvml():
     pynvml = pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
-    fields = importlib.import_module("bench.fields")
     assert fields.CLOCK_SM == pynvml.NVML_CLOCK_SM
     assert fields.CLOCK_MEMORY == pynvml.NVML_CLOCK_MEM
     assert fields.SENSOR_GPU == pynvml.NVML_TEMPERATURE_GPU
