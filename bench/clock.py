@@ -86,7 +86,7 @@ class Clock(Protocol):
 
 
 class GateClock:
-    """The clock of DESIGN: gate, flush, events and probes on one stream of one device."""
+    """Gate, flush, events and probes on one stream of one device."""
 
     def __init__(self, index: int, l2_bytes: int, sms: int) -> None:
         """Compiles and warms up everything, so that no first launch falls behind a gate."""

@@ -48,4 +48,4 @@ def _blocks_per_sm(overload: Any, threads: int, dynamic_smem: int) -> int:
 def _code(overload: Any) -> str:
     from kernels.compile import text_hash
 
-    return text_hash(overload._codelibrary.get_cubin())
+    return text_hash(bytes(overload._codelibrary.get_cubin().code))

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from numba import config, cuda
+from numba.cuda.core import config as cuda_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 SIMULATOR: bool = bool(config.ENABLE_CUDASIM)
 """True when kernels run in numba's simulator, on the CPU."""
+
+# Small grids are what many of these kernels are about.
+cuda_config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 FULL_MASK = 0xFFFFFFFF
 WARP_SIZE = 32

@@ -414,7 +414,8 @@ store_v2_f32 = store("f32", 2)
 store_v2_f64 = store("f64", 2)
 
 
-def _host_address(array: Any) -> int:
+def host_address(array: Any) -> int:
+    """Where the simulator keeps the data of an array inside a kernel."""
     inner = getattr(getattr(array, "_item", array), "_ary", array)
     return int(inner.ctypes.data)
 
@@ -424,7 +425,7 @@ address_of = assembly(
     "mov.u64 $0, $1;",
     KINDS["u64"],
     (Base(),),
-    _host_address,
+    host_address,
     summary="Address of an array's first element (uint64); in the simulator, the host's.",
     side_effect=False,
 )
