@@ -157,6 +157,7 @@ _DEFINITIONS: tuple[Callable[[Callable], Callable], ...] = (
     lambda body: lambda context, a, b: body(a, b),
     lambda body: lambda context, a, b, c: body(a, b, c),
     lambda body: lambda context, a, b, c, d: body(a, b, c, d),
+    lambda body: lambda context, a, b, c, d, e: body(a, b, c, d, e),
 )
 
 
@@ -281,6 +282,31 @@ clock = _register(
     lambda: time.perf_counter_ns() & 0x7FFFFFFF,
     "SM clock, the low 32 bits (int32): cheaper to read than `clock64`, wraps.",
 )
+_UNSEEN = {4: "0x7fb0c1d3", 8: "0x7ff5b0c1d3e2a496"}
+"""A NaN, or an address that is not canonical, that no chain comes upon, by bytes."""
+
+
+@cache
+def clock_after(kind: str) -> Callable:
+    """SM clock once a value is there: ``f(value) -> cycles`` (int64).
+
+    A comparison with the value stands before the clock read and feeds it. A warp issues in order,
+    so that the read waits for the value; a plain `clock64` does not wait for what is in flight.
+    Comparison and read add some 15 cycles, once.
+    """
+    chosen = KINDS[kind]
+    compare = f"setp.ne.b{chosen.bytes * 8} p, $1, {_UNSEEN[chosen.bytes]};"
+    return assembly(
+        f"clock_after_{kind}",
+        f"{{ .reg .pred p; {compare} mov.u64 $0, 0; @p mov.u64 $0, %clock64; }}",
+        KINDS["s64"],
+        (Value(chosen),),
+        lambda value: time.perf_counter_ns(),
+        summary=f"SM clock, cycles (int64), read after this {kind} has arrived.",
+        memory=True,
+    )
+
+
 globaltimer = _register(
     "globaltimer",
     "s64",
