@@ -44,12 +44,12 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a person's mistake is one line on stderr, never a traceback."""
-    top = parser()
-    arguments = top.parse_args(argv)
-    if not hasattr(arguments, "run"):
-        top.print_help(sys.stderr)
-        return BAD_INPUT
     try:
+        top = parser()
+        arguments = top.parse_args(argv)
+        if not hasattr(arguments, "run"):
+            top.print_help(sys.stderr)
+            return BAD_INPUT
         code = int(arguments.run(arguments))
         sys.stdout.flush()
         return code

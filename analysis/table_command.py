@@ -43,12 +43,14 @@ def table(arguments: argparse.Namespace) -> int:
     from results.store import load
 
     recording = load(arguments.RUN)
-    rows = frame(recording)
+    rows = whole = frame(recording)
     if arguments.family is not None:
-        rows = rows[rows["family"] == arguments.family]
+        rows = whole[whole["family"] == arguments.family]
         if rows.empty:
-            known = ", ".join(dict.fromkeys([*recording.families]))
-            raise UserError(f"no family '{arguments.family}' in {recording.name}: it has {known}")
+            known = ", ".join(dict.fromkeys(whole["family"]))
+            raise UserError(
+                f"no family '{arguments.family}' in {recording.name}: it has {known or 'no case'}"
+            )
     if arguments.json:
         print(json.dumps([_object(row) for row in rows.to_dict("records")], indent=1))
     elif arguments.csv:

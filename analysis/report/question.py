@@ -96,6 +96,8 @@ class Question:
     families: tuple[str, ...]
     """Without one of these families in the run, the question is not asked."""
     answer: Callable[[RunData], Answer | None]
+    readme: str = ""
+    """Name of the figure in docs/figures/ where the README shows this question's first plot."""
 
     @property
     def group(self) -> str:
@@ -141,6 +143,10 @@ class RunData:
     def select(self, family: str, *kernels: str) -> pd.DataFrame:
         """The ok cases of a family (and of some kernels), parameters in columns of their own."""
         return frames.only(self.frame, family, *kernels)
+
+    def select_processes(self, family: str, *kernels: str) -> pd.DataFrame:
+        """As select, a row a case and process: for bands and intervals."""
+        return frames.only(self.processes, family, *kernels)
 
     def vectors(self, family: str, kernel: str | None = None) -> list[tuple[int, Case]]:
         """(process, case) of the ok cases, for readings over threads, blocks or SMs."""

@@ -23,14 +23,17 @@ SMS = 100
 DEVICE = {
     "name": "Synthetic GPU",
     "uuid": "GPU-00000000-0000-0000-0000-000000000000",
-    "cc": [9, 0],
+    "cc": "9.0",
     "sms": SMS,
     "max_threads_per_sm": 2048,
     "max_blocks_per_sm": 32,
     "l2_bytes": L2,
     "memory_bandwidth_peak": PEAK,
+    "sm_clock_max_hz": CLOCK,
     "fp32_peak": SMS * 128 * 2 * CLOCK,
-    "nvlink": {"error": "NotSupported"},
+    "driver_version": "000.00",
+    "numa_node": {"error": "NotSupported"},
+    "attributes": {"warp_size": 32},
 }
 SHARE = {  # of the peak that each kernel reaches, by decree
     "monolithic": 0.80,
@@ -48,6 +51,7 @@ CENTRE = 1 << 28
 SIZES = [1 << e for e in range(10, 29, 2)]
 BLOCKS = [32, 64, 128, 256, 512, 1024]
 EXTRA = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+LATENCY = 600.0  # cycles
 
 
 def samples(seconds: float, process: int, noise: float = 0.002) -> Samples:
@@ -60,7 +64,10 @@ def samples(seconds: float, process: int, noise: float = 0.002) -> Samples:
 def axpy_case(process: int, kernel: str, **params: int | str) -> Case:
     """One ok case of the synthetic AXPY: 2 us, then bytes over the bandwidth, or arithmetic."""
     n, width = int(params["n"]), 4 if params["dtype"] == "float32" else 8
-    moved = 2 * n * width if kernel == "memcpy" else 3 * n * width
+    work = Work(2 * n * width, n * width, 2 * n * (1 + int(params.get("extra_fma", 0))))
+    if kernel == "memcpy":
+        work = Work(n * width, n * width)
+    moved = work.bytes_read + work.bytes_written
     level = PEAK * (3 if moved < L2 / 2 else 1)
     block = int(params.get("block", 256))
     memory = moved / (level * SHARE.get(kernel, 0.8) * min(1.0, 0.4 + block / 160))
@@ -79,7 +86,7 @@ def axpy_case(process: int, kernel: str, **params: int | str) -> Case:
         kernel,
         dict(params),
         "ok",
-        work=Work(moved * 2 // 3, moved // 3, 2 * n * (1 + extra)),
+        work=work,
         launch=Launch() if peer else _resident(launch, blocks_per_sm),
         samples=samples(seconds, process),
         metrics={"relative_error": 1e-7},
@@ -107,14 +114,34 @@ def axpy_cases(process: int) -> Iterator[Case]:
     for kernel in ("fma_dependent", "fma_independent"):
         for warps in ("full", 4):
             for extra in EXTRA:
-                yield axpy_case(process, kernel, **base, extra_fma=extra, warps=warps)
+                fma = {**base, "n": 1 << 26, "extra_fma": extra, "warps": warps}
+                yield axpy_case(process, kernel, **fma)
     for kernel in PEERS:
         for n in SIZES:
             yield axpy_case(process, kernel, n=n, dtype="float32")
+        yield axpy_case(process, kernel, n=CENTRE, dtype="float64")
+
+
+def self_check(process: int) -> Iterator[Case]:
+    """What every file begins with: an empty kernel, and a chain of FMAs of 4 cycles."""
+    yield Case("selfcheck", "empty", {}, "ok", samples=samples(2e-6, process))
+    yield Case("selfcheck", "fma_chain", {}, "ok", metrics={"latency_cycles": 4.0})
+
+
+def memory_cases() -> Iterator[Case]:
+    """A pointer chase through footprints of L2 and of DRAM."""
+    for footprint, cycles in ((L2 // 8, LATENCY / 2), (L2 * 8, LATENCY)):
+        params: dict[str, int | str] = {"bytes": footprint, "cache": "cg"}
+        yield Case("memory", "chase", params, "ok", metrics={"latency_cycles": cycles})
 
 
 def write_process(
-    folder: Path, process: int, cases: list[Case], family: str = "axpy", end: bool = True
+    folder: Path,
+    process: int,
+    cases: list[Case],
+    family: str = "axpy",
+    end: bool = True,
+    checked: bool = True,
 ) -> Path:
     """One record file as bench writes it."""
     path = folder / file_name(process, family)
@@ -132,7 +159,7 @@ def write_process(
                 sources="0" * 16,
             )
         )
-        for case in cases:
+        for case in (*(self_check(process) if checked else ()), *cases):
             writer.write(case)
         if end:
             writer.write(End("ok", f"2000-01-01T00:0{process}:30Z", 30.0))
@@ -141,20 +168,24 @@ def write_process(
 
 @pytest.fixture(scope="session")
 def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of five whole processes of the family axpy."""
+    """Folder of five whole processes of the families axpy and memory."""
     folder = tmp_path_factory.mktemp("runs") / "synthetic"
     for process in range(5):
         write_process(folder, process, list(axpy_cases(process)))
+        write_process(folder, process, list(memory_cases()), "memory")
     return folder
 
 
 @pytest.fixture
 def record(tmp_path: Path) -> Callable[..., Path]:
-    """record([cases of process 0], [cases of process 1], …, end=True) -> folder of the run."""
+    """record([cases of process 0], [cases of process 1], …, end=True) -> folder of the run.
+
+    Its files have no self-check.
+    """
 
     def write(*processes: list[Case], end: bool = True, family: str = "axpy") -> Path:
         for process, cases in enumerate(processes):
-            write_process(tmp_path / "run", process, cases, family, end)
+            write_process(tmp_path / "run", process, cases, family, end, checked=False)
         return tmp_path / "run"
 
     return write

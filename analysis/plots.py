@@ -1,0 +1,197 @@
+"""One look for every figure: theme, colours, axes in powers of two, files, and data digests.
+
+The colours are those of Okabe and Ito (jfly.uni-koeln.de/color), told apart by colour-blind
+readers and legible on white and on dark; markers differ too, so that a figure survives print in
+grey. Text and axes are drawn in `INK`, which the page replaces by its own text colour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from analysis.units import raised
+
+BLUE, VERMILION, GREEN, ORANGE = "#0072b2", "#d55e00", "#009e73", "#e69f00"
+PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#8c8c8c"
+PALETTE = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, GREY]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
+INK = "#24292f"
+MODEL = (0, (4, 2))
+"""Dashes of every model curve and limit, so that solid means measured."""
+
+_RC = {
+    **sns.axes_style("whitegrid"),
+    **sns.plotting_context("notebook", font_scale=0.85),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.prop_cycle": mpl.cycler(color=PALETTE),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.facecolor": "none",
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],
+    "grid.alpha": 0.35,
+    "grid.color": GREY,
+    "grid.linewidth": 0.6,
+    "image.cmap": "cividis",
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "warpgauge",
+}
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """Draw inside this; `build` does so around every view."""
+    with mpl.rc_context(_RC):
+        yield
+
+
+def figure(
+    rows: int = 1, columns: int = 1, *, width: float = 7.0, height: float = 3.9, **options: Any
+) -> tuple[Figure, Any]:
+    """A figure and its Axes (an array of them for several), inches; options as for subplots."""
+    drawing = Figure(figsize=(width, height), layout="constrained")
+    return drawing, drawing.subplots(rows, columns, **options)
+
+
+def lines(
+    axes: Axes,
+    data: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str,
+    *,
+    order: Iterable[str] | None = None,
+) -> None:
+    """Measured series: median over the rows of a point, and their range as a band.
+
+    `data` has a row a process (or one row a point, which has no band), `by` names the series.
+    The colour and the marker of a series follow its place in `order`, up to seven.
+    """
+    names = list(order if order is not None else dict.fromkeys(data[by]))
+    sns.lineplot(
+        data,
+        x=x,
+        y=y,
+        hue=by,
+        style=by,
+        hue_order=names,
+        style_order=names,
+        palette=PALETTE[: len(names)],
+        markers=MARKERS[: len(names)],
+        dashes=False,
+        estimator="median",
+        errorbar=("pi", 100),
+        ax=axes,
+    )
+    axes.set(xlabel="", ylabel="")
+
+
+def model(axes: Axes, x: Any, y: Any, label: str | None = None, color: str = INK) -> None:
+    """A model's curve: dashed, without markers."""
+    axes.plot(x, y, color=color, linestyle=MODEL, linewidth=1.4, label=label, zorder=2.5)
+
+
+def limit(axes: Axes, value: float, text: str, *, horizontal: bool = True) -> None:
+    """A dashed line with its name on it: a peak, a capacity, a predicted knee."""
+    draw = axes.axhline if horizontal else axes.axvline
+    draw(value, color=INK, linestyle=MODEL, linewidth=1.1, zorder=1.5)
+    place: dict[str, Any] = (
+        {"xy": (0.01, value), "xycoords": axes.get_yaxis_transform(), "xytext": (0, 3)}
+        if horizontal
+        else {"xy": (value, 0.98), "xycoords": axes.get_xaxis_transform(), "xytext": (4, 0)}
+    )
+    vertical = "bottom" if horizontal else "top"
+    axes.annotate(text, textcoords="offset points", va=vertical, fontsize=8.5, **place)
+
+
+def log2_axis(
+    axes: Axes,
+    values: Iterable[float],
+    form: Callable[[float], str],
+    which: str = "x",
+    most: int = 12,
+) -> None:
+    """A logarithmic axis with ticks at the measured values (at most so many), spelled by `form`."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    getattr(axes, f"set_{which}scale")("log", base=2)
+    ticks = sorted(set(values))
+    step = -(-len(ticks) // most)
+    # Counted from the end: the largest value is the one that a reader looks for.
+    axis.set_major_locator(FixedLocator(ticks[::-1][::step][::-1]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: raised(form(value))))
+
+
+def format_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> None:
+    """Ticks of an axis spelled by `form`, as `units.seconds`."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: raised(form(value))))
+
+
+def legend(axes: Axes, columns: int = 4, **options: Any) -> None:
+    """The legend above the axes, where it covers no point."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns,
+        title=None,
+        borderaxespad=0.2,
+        handlelength=2.2,
+        columnspacing=1.4,
+        **options,
+    )
+
+
+def svg(drawing: Figure) -> str:
+    """The figure as SVG text, the same for the same data."""
+    buffer = io.StringIO()
+    drawing.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def save(drawing: Figure, stem: Path) -> str:
+    """Write `stem`.svg and `stem`.png (on white, for print); return the SVG text."""
+    text = svg(drawing)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem.with_name(stem.name + ".svg").write_text(text, encoding="utf-8")
+    drawing.savefig(
+        stem.with_name(stem.name + ".png"), dpi=144, facecolor="white", metadata={"Software": None}
+    )
+    return text
+
+
+def digest(data: pd.DataFrame) -> str:
+    """SHA-256 of what a figure draws: columns and rows, numbers to six significant digits.
+
+    Pixels differ between versions of matplotlib and the last bits of a model's curve between
+    machines; the data to six digits do not.
+    """
+    rows = [[_plain(value) for value in row] for row in data.itertuples(index=False, name=None)]
+    text = json.dumps([list(map(str, data.columns)), rows], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    return value if isinstance(value, bool | int | None) else str(value)

@@ -1,0 +1,243 @@
+"""Builds the page: asks every question of every run, draws the figures, fills the template."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup, escape
+
+from analysis import plots, units
+from analysis.report.question import GROUPS, Answer, Question, RunData, questions
+from analysis.report.summary import Summary, summarise
+from results.store import Recording
+
+HERE = Path(__file__).parent
+CHECKOUT = HERE.parents[1]
+MARKS = {
+    "confirmed": "✓",
+    "contradicted": "✗",
+    "observed, not promised": "◐",
+    "measured": "●",
+    "not measured": "–",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of (text, sort value) cells, and whether each column is a column of numbers."""
+
+    columns: list[tuple[str, bool]]
+    rows: list[list[tuple[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run's answer, ready for the template."""
+
+    run: str
+    answer: Answer | None
+    error: str = ""
+    figures: list[Markup] = field(default_factory=list)
+    table: Table | None = None
+    sources: list[tuple[str, str]] = field(default_factory=list)
+    """(text, link) of each kernel; an empty link where the file is not in this checkout."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question with the answers of all runs."""
+
+    question: Question
+    entries: list[Entry]
+
+    @property
+    def verdict(self) -> str:
+        """The runs' verdict where they agree."""
+        found = {entry.answer.verdict for entry in self.entries if entry.answer}
+        return found.pop() if len(found) == 1 else ("runs differ" if found else "not measured")
+
+
+def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], list[str]]:
+    """Write `output`/index.html and `output`/figures/.
+
+    Returns (errors, problems): what a view could not answer because of an error of its own, and
+    what is not whole about the runs.
+
+    A view that raises costs its own question only: the page says so in its place, and the
+    traceback goes to stderr.
+    """
+    runs = [RunData(recording) for recording in recordings]
+    sections, absent = [], []
+    with plots.theme():
+        for question in questions():
+            entries = [
+                _entry(question, data, output, len(runs) > 1)
+                for data in runs
+                if not set(question.families) - set(data.recording.families)
+            ]
+            entries = [entry for entry in entries if entry.answer or entry.error]
+            if entries:
+                sections.append(Section(question, entries))
+            else:
+                absent.append((question, _why_absent(question, runs)))
+    output.mkdir(parents=True, exist_ok=True)
+    summaries = [summarise(data) for data in runs]
+    page = _page(runs, summaries, sections, absent)
+    (output / "index.html").write_text(page, encoding="utf-8")
+    errors = [entry.error for section in sections for entry in section.entries if entry.error]
+    return errors, [problem for summary in summaries for problem in summary.problems]
+
+
+def _entry(question: Question, data: RunData, output: Path, several: bool) -> Entry:
+    try:
+        answer = question.answer(data)
+        if answer is None:
+            return Entry(data.name, None)
+        figures = []
+        for number, plot in enumerate(answer.plots):
+            name = question.slug
+            name += f"-{number + 1}" if number else ""
+            name += f"-{_anchor(data.name)}" if several else ""
+            text = plots.save(plot.draw(plot.data), output / "figures" / name)
+            figures.append(inline(text, name, plot.alt))
+        table = tabulate(answer.table) if answer.table is not None else None
+        sources = [(source, _link(source, output)) for source in answer.sources]
+        return Entry(data.name, answer, "", figures, table, sources)
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return Entry(data.name, None, f"{question.title}: {type(error).__name__}: {error}")
+
+
+def _why_absent(question: Question, runs: Sequence[RunData]) -> str:
+    there = {family for data in runs for family in data.recording.families}
+    missing = [family for family in question.families if family not in there]
+    if missing:
+        return f"no {', '.join(missing)} in this run"
+    return f"{', '.join(question.families)} lacks the cases that it needs"
+
+
+def inline(text: str, name: str, alt: str) -> Markup:
+    """An SVG file's text as an element of the page: one image with its own ids and a text.
+
+    Ink becomes the page's text colour, so the figure suits light and dark.
+    """
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    text = text.replace(plots.INK, "currentColor")
+    head, rest = text.split(">", 1)
+    box = re.search(r'viewBox="[^"]*"', head)
+    width = re.search(r'width="([\d.]+)pt"', head)
+    size = f' style="max-width:{float(width[1]) * 4 / 3:.0f}px"' if width else ""
+    return Markup(
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'{box[0] if box else ""} role="img" aria-label="{escape(alt)}"{size}>{rest}'
+    )
+
+
+def tabulate(frame: pd.DataFrame) -> Table:
+    """A DataFrame as cells: pretty text by the column's name, and the value to sort by."""
+    numeric = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
+    columns = [(units.label(str(name)), n) for name, n in zip(frame, numeric, strict=True)]
+    rows = [
+        [
+            (units.raised(units.pretty(str(name), value)), _sort_value(value))
+            for name, value in zip(frame, row, strict=True)
+        ]
+        for row in frame.itertuples(index=False, name=None)
+    ]
+    return Table(columns, rows)
+
+
+def _sort_value(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return "" if math.isnan(value) else value
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _link(source: str, output: Path) -> str:
+    """A link from the page to the line, relative; empty where the file is not here."""
+    path, _, line = source.partition(":")
+    if not (CHECKOUT / path).is_file():
+        return ""
+    relative = os.path.relpath(CHECKOUT / path, output.resolve())
+    return f"{Path(relative).as_posix()}#L{line}"
+
+
+def _page(
+    runs: Sequence[RunData],
+    summaries: Sequence[Summary],
+    sections: list[Section],
+    absent: list[tuple[Question, str]],
+) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    tally = {
+        verdict: asked
+        for verdict in (*MARKS, "runs differ")
+        if (asked := [s.question for s in sections if s.verdict == verdict])
+    }
+    return environment.get_template("page.html.j2").render(
+        summaries=summaries,
+        groups=[(g, [s for s in sections if s.question.group == g]) for g in GROUPS],
+        tally=tally,
+        absent=absent,
+        marks=MARKS,
+        properties=_properties(runs),
+        css=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        js=Markup((HERE / "page.js").read_text(encoding="utf-8")),
+        anchor=_anchor,
+    )
+
+
+def _properties(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
+    """Every field of every device and environment, with a value a run."""
+    found: list[dict[str, Any]] = []
+    for data in runs:
+        header = data.recording.files[0].run
+        found.append(
+            {
+                **data.device,
+                **header.environment,
+                "sources": header.sources,
+                "commit": header.commit or "not a git checkout",
+            }
+        )
+    names = dict.fromkeys(name for properties in found for name in properties)
+    return [(name, [_property(p.get(name)) for p in found]) for name in names]
+
+
+def _property(value: Any) -> str:
+    """A property as it is; large whole numbers in groups of three, an error by its name."""
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        if "error" in value:
+            return f"({value['error']})"
+        return ", ".join(f"{name} {_property(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_property, value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:g}"

@@ -1,0 +1,289 @@
+"""AXPY: bandwidth against size and block size, ours against peers, and arithmetic for nothing."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import plots, units
+from analysis.report.question import Answer, Plot, Question, RunData
+
+FORMS = ["monolithic", "grid_stride", "unrolled", "vector"]
+SAME = 0.02
+"""Bandwidths closer than this are called equal: four times the spread that is usual between
+processes."""
+METHOD = (
+    "Device time between two events around the kernel, L2 flushed before each sample; a point is "
+    "the median over {processes} processes, its band their range."
+)
+
+
+def _method(data: RunData) -> str:
+    return METHOD.format(processes=len(data.recording.processes))
+
+
+def _name(kernel: str) -> str:
+    return kernel.replace("_", " ")
+
+
+def _forms(rows: pd.DataFrame) -> list[str]:
+    """The forms that `rows` has, in the order of the story."""
+    return [_name(kernel) for kernel in FORMS if kernel in set(rows["kernel"])]
+
+
+def _named(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    return rows.assign(kernel=rows["kernel"].map(_name))[["kernel", *columns]]
+
+
+# Row 2: block size
+
+
+def block_size(data: RunData) -> Answer | None:
+    """Whether 128, 256 and 512 threads a block differ, and which sizes do lose bandwidth."""
+    rows = _at_centre(data.select("axpy", *FORMS))
+    if rows is None or not {128, 256, 512} <= set(rows["block"]):
+        return None
+    by_block = rows.pivot(index="block", columns="kernel", values="bandwidth")
+    relative = by_block / by_block.loc[256] - 1
+    difference = relative.loc[[128, 512]].abs().max().max()
+    spread = rows.loc[rows["block"].isin([128, 256, 512]), "spread"].max()
+    equal = difference <= SAME
+    resident = rows.groupby("block")["occupancy"].max()
+    losers = relative.min(axis=1)
+    losers = losers[losers < -0.05]
+    text = (
+        f"{'It need not be 256' if equal else '256 differs'}: blocks of 128, 256 and 512 threads "
+        f"differ by at most {units.percent(difference)} in any form (processes spread by "
+        f"{units.percent(spread)})"
+    )
+    if equal:
+        text += ", since what counts is warps an SM, not warps a block"
+    if len(losers):
+        text += "; " + " and ".join(
+            f"{block} threads lose up to {units.percent(-loss)} "
+            f"({_warps(resident[block], data)} resident warps)"
+            for block, loss in losers.items()
+        )
+    every = data.select_processes("axpy", *FORMS)
+    every = _at_centre(every)
+    assert every is not None
+    drawn = _named(every, "block", "bandwidth", "occupancy")
+    peak = data.number("memory_bandwidth_peak")
+    return Answer(
+        text=text + ".",
+        verdict="contradicted" if equal else "confirmed",
+        plots=(
+            Plot(
+                _draw_blocks,
+                drawn.assign(peak=peak, most=(data.number("max_threads_per_sm") or 0) / 32),
+                "Bandwidth and resident warps against threads a block, a line for each form",
+            ),
+        ),
+        method=_method(data),
+        table=_named(
+            rows, "block", "median_seconds", "bandwidth", "bandwidth_of_peak", "occupancy", "spread"
+        ),
+        sources=data.sources("axpy", *FORMS),
+    )
+
+
+def _at_centre(rows: pd.DataFrame) -> pd.DataFrame | None:
+    """float32 at the largest size, all block sizes; None where the run has none."""
+    if rows.empty:
+        return None
+    rows = rows[rows["dtype"] == "float32"]
+    return rows[rows["n"] == rows["n"].max()].sort_values("block")
+
+
+def _warps(occupancy: float, data: RunData) -> str:
+    most = data.number("max_threads_per_sm")
+    return f"{occupancy * most / 32:.0f}" if most else units.percent(occupancy)
+
+
+def _draw_blocks(rows: pd.DataFrame) -> Figure:
+    figure, (above, below) = plots.figure(
+        2, 1, height=4.8, sharex=True, height_ratios=(2.4, 1), gridspec_kw={"hspace": 0.06}
+    )
+    order = list(dict.fromkeys(rows["kernel"]))
+    plots.lines(above, rows, "block", "bandwidth", "kernel", order=order)
+    if rows["peak"].notna().all():
+        plots.limit(above, rows["peak"].iloc[0], "peak")
+    above.set(ylim=(0, None), ylabel="bandwidth")
+    plots.format_axis(above, units.bandwidth)
+    plots.legend(above)
+    warps = rows.assign(warps=rows["occupancy"] * rows["most"])
+    plots.lines(below, warps, "block", "warps", "kernel", order=order)
+    below.get_legend().remove()
+    below.set(ylim=(0, None), ylabel="warps an SM", xlabel="threads a block")
+    plots.log2_axis(below, rows["block"], str)
+    return figure
+
+
+# Row 1: from launch-bound to memory-bound, and peers
+
+
+def size(data: RunData) -> Answer | None:
+    """Where the launch stops dominating, and where the plateau begins."""
+    rows = _over_sizes(data.select("axpy", *FORMS))
+    if rows is None:
+        return None
+    largest = rows[rows["n"] == rows["n"].max()]
+    best = largest.loc[largest["bandwidth"].idxmax()]
+    curve = rows[rows["kernel"] == best["kernel"]].sort_values("n")
+    full = curve[curve["bandwidth"] >= 0.9 * best["bandwidth"]].iloc[0]
+    smallest = curve.iloc[0]
+    empty = data.select("selfcheck", "empty")
+    launch = float(empty["median_seconds"].iloc[0]) if not empty.empty else None
+    text = (
+        f"{_name(best['kernel'])} moves {units.bandwidth(best['bandwidth'])} at n = "
+        f"{_n(best['n'])}" + _of_peak(best) + f"; it takes n = {_n(full['n'])} to reach 90% of "
+        f"that, and at n = {_n(smallest['n'])} the {units.seconds(smallest['median_seconds'])} are "
+        "almost all launch" + (f" (an empty kernel: {units.seconds(launch)})" if launch else "")
+    )
+    every = _over_sizes(data.select_processes("axpy", *FORMS))
+    assert every is not None
+    bytes_moved = every["work"].map(lambda work: sum(work[k] for k in work if "bytes" in k))
+    drawn = _named(every.assign(moved=bytes_moved), "n", "bandwidth", "moved").assign(
+        peak=data.number("memory_bandwidth_peak"), launch=launch, l2=data.number("l2_bytes")
+    )
+    return Answer(
+        text=text + ".",
+        verdict="measured",
+        plots=(Plot(_draw_sizes, drawn, "Bandwidth against elements, a line for each form"),),
+        method=_method(data),
+        table=_named(rows, "n", "median_seconds", "bandwidth", "bandwidth_of_peak", "spread"),
+        sources=data.sources("axpy", *FORMS),
+    )
+
+
+def _over_sizes(rows: pd.DataFrame) -> pd.DataFrame | None:
+    """float32 at one block size (that with most sizes); None unless there are two sizes."""
+    if rows.empty:
+        return None
+    rows = rows[rows["dtype"] == "float32"]
+    rows = rows[rows["block"] == rows.groupby("block")["n"].nunique().idxmax()]
+    return rows.sort_values("n") if rows["n"].nunique() > 1 else None
+
+
+def _n(value: float) -> str:
+    return units.raised(units.elements(value))
+
+
+def _of_peak(row: pd.Series) -> str:
+    share = row["bandwidth_of_peak"]
+    return "" if pd.isna(share) else f", {units.percent(share)} of the peak"
+
+
+def _draw_sizes(rows: pd.DataFrame) -> Figure:
+    figure, axes = plots.figure()
+    plots.lines(axes, rows, "n", "bandwidth", "kernel")
+    axes.set(yscale="log", xlabel="elements", ylabel="bandwidth")
+    ends = axes.get_ylim()
+    curve = rows.drop_duplicates("n").sort_values("n")
+    if rows["launch"].notna().all():
+        plots.model(axes, curve["n"], curve["moved"] / curve["launch"])
+        axes.annotate(
+            "all time is launch",
+            (curve["n"].iloc[1], (curve["moved"] / curve["launch"]).iloc[1]),
+            xytext=(-6, 4),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8.5,
+        )
+    if rows["peak"].notna().all():
+        plots.limit(axes, rows["peak"].iloc[0], "DRAM peak")
+        ends = ends[0], max(ends[1], rows["peak"].iloc[0] * 1.6)
+    if rows["l2"].notna().all():
+        per_element = (curve["moved"] / curve["n"]).iloc[-1]
+        plots.limit(axes, rows["l2"].iloc[0] / per_element, "data fill L2", horizontal=False)
+    axes.set_ylim(ends)
+    plots.log2_axis(axes, rows["n"], units.elements)
+    plots.format_axis(axes, units.bandwidth)
+    plots.legend(axes)
+    return figure
+
+
+def peers(data: RunData) -> Answer | None:
+    """The best form against each peer at the largest size, and against the best over all sizes."""
+    rows = data.select("axpy")
+    if rows.empty or not rows["peer"].any():
+        return None
+    theirs = rows[rows["peer"].astype(bool)]
+    ours = rows[rows["kernel"].isin(FORMS) & rows["ratio_to_peer"].notna()]
+    if ours.empty:
+        return None
+    largest = rows[(rows["n"] == ours["n"].max()) & (rows["dtype"] == "float32")]
+    bandwidth = largest[largest["kernel"].isin([*FORMS, *theirs["kernel"]])]
+    bandwidth = bandwidth.groupby("kernel", sort=False)["bandwidth"].max().dropna()
+    form = bandwidth[[name for name in FORMS if name in bandwidth]].idxmax()
+    ratios = ", ".join(
+        f"{units.ratio(bandwidth[form] / bandwidth[name])} {_name(name)}"
+        for name in dict.fromkeys(theirs["kernel"])
+        if name in bandwidth
+    )
+    best = ours.groupby(["dtype", "n"])["ratio_to_peer"].max()
+    (dtype, n), least = best.idxmin(), best.min()
+    n_largest = _n(ours["n"].max())
+    drawn = bandwidth.rename("bandwidth").reset_index()
+    drawn["who"] = drawn["kernel"].isin(FORMS).map({True: "warpgauge", False: "peer"})
+    drawn["kernel"] = drawn["kernel"].map(_name)
+    return Answer(
+        text=(
+            f"At n = {n_largest}, {_name(form)} runs at {ratios}; over all sizes the best form is "
+            f"never slower than {units.ratio(least)} the best peer ({dtype}, n = {_n(n)})."
+        ),
+        verdict="measured",
+        plots=(
+            Plot(
+                _draw_peers,
+                drawn.assign(peak=data.number("memory_bandwidth_peak")),
+                f"Bandwidth of every form and every peer at n = {n_largest}, as bars",
+            ),
+        ),
+        method=_method(data)
+        + " Peers take turns with ours in the same process. The device-to-device copy moves two "
+        "of AXPY's three arrays, so only its rate compares.",
+        table=_named(
+            pd.concat([ours, theirs]).sort_values(["dtype", "n"]),
+            *("n", "dtype", "median_seconds", "bandwidth", "bandwidth_of_peak", "ratio_to_peer"),
+        ),
+        sources=data.sources("axpy", form),
+    )
+
+
+def _draw_peers(rows: pd.DataFrame) -> Figure:
+    rows = rows.sort_values("bandwidth")
+    figure, axes = plots.figure(height=0.9 + 0.32 * len(rows))
+    colors = rows["who"].map({"warpgauge": plots.BLUE, "peer": plots.GREY})
+    bars = axes.barh(rows["kernel"], rows["bandwidth"], color=colors, height=0.66)
+    axes.bar_label(bars, [units.bandwidth(v) for v in rows["bandwidth"]], padding=4, fontsize=9)
+    for who, color in (("warpgauge", plots.BLUE), ("peer", plots.GREY)):
+        axes.barh([], [], color=color, label=who)
+    if rows["peak"].notna().all():
+        plots.limit(axes, rows["peak"].iloc[0], "", horizontal=False)
+        axes.plot([], [], color=plots.INK, linestyle=plots.MODEL, label="DRAM peak")
+    top = max(rows["bandwidth"].max(), rows["peak"].fillna(0).max())
+    axes.set(xlim=(0, 1.12 * top), xlabel="bandwidth")
+    axes.grid(visible=False, axis="y")
+    plots.format_axis(axes, units.bandwidth, "x")
+    plots.legend(axes)
+    return figure
+
+
+QUESTIONS = (
+    Question(
+        1,
+        "How does bandwidth grow from a tiny launch to DRAM?",
+        ("axpy",),
+        size,
+        readme="bandwidth-by-size",
+    ),
+    Question(1, "Is a Python kernel as fast as libraries and CUDA C?", ("axpy",), peers),
+    Question(
+        2,
+        "Why 256 threads a block, not 128 or 512?",
+        ("axpy",),
+        block_size,
+        readme="bandwidth-by-block",
+    ),
+)
