@@ -131,12 +131,42 @@ METRICS: dict[str, Metric] = {
         Metric("relative_error", "1", "lower", "Largest error against the float64 reference"),
         Metric("latency_cycles", "cycle", "lower", "SM cycles from issue to use"),
         Metric(
-            "latency_seconds", "s", "lower", "latency_cycles at the measured clock", _latency_seconds
+            "latency_seconds",
+            "s",
+            "lower",
+            "latency_cycles at the measured clock",
+            _latency_seconds,
         ),
         Metric(
             "operations_per_clock_per_sm", "1", "higher", "Results a clock an SM, read on the SM"
         ),
         Metric("resident_blocks", "1", None, "Blocks seen resident on one SM at once, at most"),
+        Metric("lane_differs", "1", None, "Share of threads with %laneid other than linear mod 32"),
+        Metric("slot_differs", "1", None, "Share of threads with %warpid other than linear / 32"),
+        Metric("warps_per_block", "1", None, "Warp slots that one block was seen in, at most"),
+        Metric("sms_per_block", "1", None, "SMs that one block was seen on, at most"),
+        Metric("sms_per_slot", "1", None, "SMs on which one %warpid was seen, at most"),
+        Metric("warp_slots", "1", None, "%nwarpid: bound of the warp slot numbers"),
+        Metric("thread_slot", "1", None, "%warpid of each thread, block by block", vector=True),
+        Metric("thread_lane", "1", None, "%laneid of each thread, block by block", vector=True),
+        Metric("thread_sm", "1", None, "%smid of each thread, block by block", vector=True),
+        Metric("slot_block", "1", None, "Block in each warp slot of one SM, -1: none", vector=True),
+        Metric("slot_warp", "1", None, "Its warp in that block, -1: none", vector=True),
+        Metric("block_start", "s", None, "Start of each block after the first one's", vector=True),
+        Metric("block_stop", "s", None, "End of each block, on the same clock", vector=True),
+        Metric("block_left", "s", None, "When all warps but one had left the block", vector=True),
+        Metric("block_sm", "1", None, "%smid of each block", vector=True),
+        Metric("block_slot", "1", None, "%warpid of each block's first warp", vector=True),
+        Metric("refill_cycles", "cycle", "lower", "SM cycles from a block's end to its successor"),
+        Metric("sms_used", "1", None, "SMs on which a block of the launch was seen"),
+        Metric("foreign_values", "1", "lower", "Words of shared memory that another block wrote"),
+        Metric("shared_addresses", "1", None, "Addresses at which blocks saw one shared array"),
+        Metric("sm_group", "1", None, "Group of each SM by shared clusters, -1: none", vector=True),
+        Metric("sm_groups", "1", None, "Groups of SMs that clusters had joined by then"),
+        Metric("host_seconds", "s", "lower", "Host time until a launch has returned"),
+        Metric("roundtrip_seconds", "s", "lower", "Host time of a launch and a synchronisation"),
+        Metric("error_code", "1", None, "CUresult of the call, 0: success"),
+        Metric("error_codes", "1", None, "CUresult of each call in turn, 0: success", vector=True),
     )
 }
 
@@ -153,6 +183,7 @@ def pretty(value: float, unit: str) -> str:
     """`4.35 TB/s`, `1.755 GHz`, `4.01 cycles`, `0.9041`: four digits, for people."""
     if unit in ("1", "cycle"):
         return f"{value:.4g}" + (" cycles" if unit == "cycle" else "")
+    unit = unit.removeprefix("1")  # 42.4 T/s for operations
     for factor, prefix in _PREFIXES:
         if abs(value) >= factor:
             return f"{value / factor:.4g} {prefix}{unit}"
