@@ -1,0 +1,199 @@
+"""`python -m analysis verdict BASE NEW` and `accept BASE NEW --case … --reason …`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+from analysis import accepted
+from analysis.evidence import PROMISE
+from analysis.readings import sides
+from analysis.units import BY_UNIT, percent
+from analysis.verdict import CaseVerdict, Comparison, compare
+from results.errors import UserError
+from results.store import load
+
+ORDER = ("SLOWER", "FASTER", "AMBIGUOUS", "NO_DATA", "SAME")
+
+
+def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the `verdict` and `accept` commands."""
+    parser = subparsers.add_parser(
+        "verdict",
+        help="BASE against NEW, case by case; exit code 1 on a regression",
+        description="Exit code 0: nothing slower. 1: a case is slower or newly fails. 2: cannot "
+        "tell, or a run is not whole. docs/verdict.md has the rule.",
+    )
+    parser.add_argument("BASE", help="folder or file of records, or the name of a baseline")
+    parser.add_argument("NEW", help="likewise")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="also write JUnit XML for a CI")
+    parser.set_defaults(run=verdict)
+
+    parser = subparsers.add_parser(
+        "accept",
+        help="mark a known change with its reason; verdict and history start anew there",
+        description="Appends to results/accepted.jsonl, which is committed.",
+    )
+    parser.add_argument("BASE", help="the run before the change")
+    parser.add_argument("NEW", help="the run that shows it")
+    parser.add_argument(
+        "--case",
+        required=True,
+        help="FAMILY/KERNEL[name=value,…] as verdict prints it; FAMILY/KERNEL: all that changed",
+    )
+    parser.add_argument("--reason", required=True, help="why the change is right")
+    parser.set_defaults(run=accept)
+
+
+def verdict(arguments: argparse.Namespace) -> int:
+    """Print the comparison and return its exit code.
+
+    Raises:
+        UserError: a run cannot be read, the GPU models differ, or the file cannot be written.
+    """
+    found = compare(load(arguments.BASE), load(arguments.NEW), accepted.load())
+    print(as_json(found) if arguments.json else as_text(found))
+    if arguments.junit:
+        try:
+            arguments.junit.write_bytes(as_junit(found))
+        except OSError as error:
+            raise UserError(f"cannot write {arguments.junit}: {error.strerror}") from None
+    return found.exit_code
+
+
+def accept(arguments: argparse.Namespace) -> int:
+    """Store the changes of the named cases. Always 0.
+
+    Raises:
+        UserError: no reason, no such case, or the case did not change.
+    """
+    if not arguments.reason.strip():
+        raise UserError("--reason is empty: say why the change is right")
+    base, new = load(arguments.BASE), load(arguments.NEW)
+    found = compare(base, new, accepted.load())
+    named = [c for c in found.cases if arguments.case in (c.label, f"{c.family}/{c.kernel}")]
+    if not named:
+        raise UserError(f"no case '{arguments.case}': name it as 'verdict' prints it")
+    changed = [case for case in named if case.verdict in ("SLOWER", "FASTER")]
+    if not changed:
+        told = ", ".join(sorted({case.verdict for case in named}))
+        raise UserError(f"'{arguments.case}' is {told}: only SLOWER or FASTER can be accepted")
+    started = {name: side.started for name, side in sides(new).items()}
+    items = [
+        accepted.Acceptance(
+            gpu=found.gpu,
+            family=case.family,
+            kernel=case.kernel,
+            params=case.params,
+            reason=arguments.reason.strip(),
+            since=started[case.family, case.kernel, tuple(sorted(case.params.items()))],
+            base=found.base,
+            new=found.new,
+            metric=case.metric,
+            ratio=None if case.effect is None else 1 + case.effect,
+        )
+        for case in changed
+    ]
+    accepted.add(items)
+    for case in changed:
+        print(f"accepted {case.label}: {_effect(case)}")
+    return 0
+
+
+def _effect(case: CaseVerdict) -> str:
+    """`+2.1% (time 3.33 µs → 3.40 µs)`."""
+    if case.effect is None or case.base is None or case.new is None:
+        return "no number"
+    spell = BY_UNIT.get(case.unit or "", lambda value: f"{value:.4g}")
+    return f"{case.effect:+.2%} ({case.metric} {spell(case.base)} → {spell(case.new)})"
+
+
+def summary(found: Comparison) -> str:
+    """`2 SLOWER, 498 SAME` and the like."""
+    counts = [f"{len(found.of(kind))} {kind}" for kind in ORDER if found.of(kind)]  # type: ignore[arg-type]
+    return ", ".join(counts) or "no case"
+
+
+def as_text(found: Comparison) -> str:
+    """For people: the summary, then every case that is not the same, with its reason."""
+    lines = [f"{found.base} → {found.new} on {found.gpu}: {summary(found)}"]
+    for kind in ORDER[:-1]:
+        cases = found.of(kind)  # type: ignore[arg-type]
+        if kind == "NO_DATA":  # what neither side can measure here is no news
+            cases = [case for case in cases if case.lost or not case.reason.startswith("skipped")]
+        if cases:
+            lines += ["", kind, *(f"  {_line(case)}" for case in cases)]
+    notes = [case for case in found.of("SAME") if case.reason or case.accepted]
+    if notes:
+        lines += ["", "SAME, with a note", *(f"  {_line(case)}" for case in notes)]
+    coarse = [case for case in found.of("SAME") if (case.threshold or 0) > PROMISE]
+    if coarse:
+        worst = max(coarse, key=lambda case: case.threshold or 0)
+        lines += [
+            "",
+            f"{len(coarse)} SAME cases are so short that two ticks of the timer are over "
+            f"{PROMISE:.0%} (at most {percent(worst.threshold or 0)}, {worst.label})",
+        ]
+    if found.environment:
+        lines += ["", "Changed around the kernels", *(f"  {c}" for c in found.environment)]
+    if found.problems:
+        lines += ["", "Not whole", *(f"  {problem}" for problem in found.problems)]
+    return "\n".join(lines)
+
+
+def _line(case: CaseVerdict) -> str:
+    words = [case.label]
+    if case.effect is not None:
+        words.append(_effect(case))
+    text = "  ".join(words)
+    if case.accepted:
+        text += f"  [beyond what was accepted: {case.accepted}]"
+    return f"{text}  {case.reason}".rstrip()
+
+
+def as_json(found: Comparison) -> str:
+    """One object: the runs, the exit code, the counts and every case; absent numbers are null."""
+    return json.dumps(
+        {
+            "base": found.base,
+            "new": found.new,
+            "gpu": found.gpu,
+            "exit_code": found.exit_code,
+            "counts": {kind: len(found.of(kind)) for kind in ORDER},  # type: ignore[arg-type]
+            "problems": found.problems,
+            "environment": [asdict(change) for change in found.environment],
+            "cases": [asdict(case) for case in found.cases],
+        },
+        indent=1,
+    )
+
+
+def as_junit(found: Comparison) -> bytes:
+    """JUnit XML: a testcase a case; SLOWER fails, AMBIGUOUS and NO_DATA are skipped with the
+    reason, and what makes a run not whole is an error."""
+    cases = found.cases
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"warpgauge {found.gpu}: {found.base} → {found.new}",
+        tests=str(len(cases) + len(found.problems)),
+        failures=str(len(found.of("SLOWER"))),
+        errors=str(len(found.problems)),
+        skipped=str(len(found.of("AMBIGUOUS")) + len(found.of("NO_DATA"))),
+    )
+    for case in cases:
+        name = case.label.partition("/")[2]
+        element = ElementTree.SubElement(suite, "testcase", classname=case.family, name=name)
+        tag = {"SLOWER": "failure", "AMBIGUOUS": "skipped", "NO_DATA": "skipped"}.get(case.verdict)
+        if tag:
+            ElementTree.SubElement(element, tag, message=f"{case.verdict}: {_line(case)}")
+    for problem in found.problems:
+        element = ElementTree.SubElement(suite, "testcase", classname="run", name=problem)
+        ElementTree.SubElement(element, "error", message=f"not whole: {problem}")
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
