@@ -31,7 +31,7 @@ QUIET = 0.0045
 QUIET_SLOPE = 1.75
 NOISY_ALARMS = 7e-5
 """A case of any true spread looks quiet and passes the quiet line less often than this by chance
-(the worst true spread is 0.8%, at 5 processes a side)."""
+(the worst true spread is 1%, at 5 processes a side)."""
 FURTHEST = 100
 """Processes a side beyond which more are no remedy."""
 

@@ -1,0 +1,227 @@
+"""How often the verdict cries wolf, and what it finds: `python -m analysis.calibration RUN`.
+
+From recorded processes of one machine whole suites are resampled: two sides of processes drawn
+without replacement, all cases of a process together, so that what a process shares stays shared.
+Without RUN, normal noise: the law behind the constants of `analysis.evidence`, checked by drawing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.evidence import (
+    MINIMUM,
+    NOISY_ALARMS,
+    PROMISE,
+    QUIET,
+    TIMER_TICK,
+    Suite,
+    judge,
+    noise_threshold,
+    spread,
+)
+from analysis.readings import Quantity, label, sides
+from results.errors import UserError
+from results.store import Recording, load
+
+STEADY = 0.003
+"""Between-process spread up to which the detection is promised."""
+PROMISED = 0.95
+
+
+@dataclass(frozen=True)
+class Series:
+    """One case over all recorded processes."""
+
+    label: str
+    quantity: Quantity
+    values: list[float]
+
+    @property
+    def spread(self) -> float:
+        return spread(self.values)
+
+    @property
+    def tick(self) -> float:
+        return TIMER_TICK if self.quantity.name == "time" else 0.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What resampling found."""
+
+    suites: int
+    side: int
+    cases: int
+    alarmed: int
+    """Suites with at least one false SLOWER or FASTER."""
+    alarms: Counter[str]
+    """False alarms by case."""
+    ambiguous: float
+    """Mean number of AMBIGUOUS cases a suite."""
+    steady: int
+    """Cases whose spread over all processes is at most STEADY."""
+    coarse: int
+    """Steady cases for which two ticks of the timer are over PROMISE: no rule can find 2%."""
+    found: dict[str, float]
+    """Steady case that is not coarse -> share of suites that found its injected slow-down."""
+
+
+def series(recording: Recording) -> list[Series]:
+    """Every case that all processes of a run measured in one quantity.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = []
+    count = len(recording.processes)
+    for (family, kernel, params), side in sides(recording).items():
+        quantities = {reading.quantity for reading in side.readings}
+        if len(side.readings) == count and len(quantities) == 1:
+            name = label(family, kernel, dict(params))
+            values = [reading.value for reading in side.readings]
+            found.append(Series(name, quantities.pop(), values))
+    if not found:
+        raise UserError(f"{recording.path}: no case has a number in each of {count} processes")
+    return found
+
+
+def resample(cases: Sequence[Series], side: int, suites: int, seed: int = 1) -> Figures:
+    """Compare `suites` times `side` processes with `side` others, as they are and with 2% added.
+
+    Raises:
+        UserError: fewer than 2 x side processes.
+    """
+    count = len(cases[0].values)
+    if count < 2 * side:
+        raise UserError(f"{count} processes do not make two sides of {side}; record more")
+    generator = random.Random(seed)
+    alarms: Counter[str] = Counter()
+    alarmed = ambiguous = 0
+    steady = [case for case in cases if case.spread <= STEADY]
+    fine = [case for case in steady if 2 * case.tick <= PROMISE * min(case.values)]
+    hits = dict.fromkeys((case.label for case in fine), 0)
+    for _ in range(suites):
+        drawn = generator.sample(range(count), 2 * side)
+        pairs = [
+            ([case.values[i] for i in drawn[:side]], [case.values[i] for i in drawn[side:]])
+            for case in cases
+        ]
+        suite = Suite(len(cases), sum(spread(*pair) > QUIET for pair in pairs))
+        wrong = []
+        for case, (base, new) in zip(cases, pairs, strict=True):
+            better = case.quantity.better
+            verdict = judge(base, new, suite, better=better, tick=case.tick).verdict
+            ambiguous += verdict == "AMBIGUOUS"
+            if verdict in ("SLOWER", "FASTER"):
+                wrong.append(case.label)
+            if case.label in hits:
+                slower = [
+                    v * (1 + PROMISE) if better == "lower" else v / (1 + PROMISE) for v in new
+                ]
+                again = judge(base, slower, suite, better=better, tick=case.tick).verdict
+                hits[case.label] += again == "SLOWER"
+        alarms.update(wrong)
+        alarmed += bool(wrong)
+    return Figures(
+        suites,
+        side,
+        len(cases),
+        alarmed,
+        alarms,
+        ambiguous / suites,
+        len(steady),
+        len(steady) - len(fine),
+        {name: hit / suites for name, hit in hits.items()},
+    )
+
+
+def tell(figures: Figures) -> str:
+    """The figures as text, worst cases by name."""
+    f = figures
+    lines = [
+        f"{f.suites} whole-suite comparisons of {f.side} with {f.side} processes, {f.cases} cases",
+        f"false alarms without a change: {f.alarmed} of {f.suites} suites "
+        f"({f.alarmed / f.suites:.2%}; at most 1% is promised); "
+        f"{f.ambiguous:.1f} AMBIGUOUS cases a suite",
+    ]
+    lines += [f"  {count} × {name}" for name, count in f.alarms.most_common(5)]
+    lines.append(
+        f"spread at most {STEADY:.1%}: {f.steady} of {f.cases} cases ({f.steady / f.cases:.0%}), "
+        f"{f.coarse} of them so short that {PROMISE:.0%} are under two ticks of the timer"
+    )
+    if f.found:
+        mean = sum(f.found.values()) / len(f.found)
+        under = sum(share < PROMISED for share in f.found.values())
+        lines.append(
+            f"{PROMISE:.0%} slow-down found in those {len(f.found)}: {mean:.1%} of comparisons "
+            f"(at least {PROMISED:.0%} is promised); {under} cases are under {PROMISED:.0%}"
+        )
+        worst = sorted(f.found.items(), key=lambda item: item[1])[:3]
+        lines += [f"  {share:.1%} {name}" for name, share in worst if share < 1]
+    return "\n".join(lines)
+
+
+def theory(cases: int = 500, side: int = MINIMUM) -> str:
+    """The same two figures for normal noise, by true spread, integrated and not drawn.
+
+    Difference of means and pooled variance of normal logarithms are independent, so that the
+    chance of passing the threshold is the mean of 2 Q(T(s) / (sigma c)) over s, a chi variable
+    of 2 side - 2 degrees of freedom, with c = sqrt(2 / side). That all processes have to be apart
+    as well makes it smaller still.
+    """
+    import numpy as np
+    from scipy import stats
+
+    grid = np.concatenate([np.logspace(-14, -3, 3000), np.linspace(1e-3, 1, 3001)[1:-1]])
+    weights = np.gradient(grid)
+    freedom, reach = 2 * side - 2, (2 / side) ** 0.5
+    heads = "true spread   quiet suite: alarms a suite   noisy suite   2% found"
+    lines = [f"normal noise, {cases} cases, {side} processes a side", heads]
+    quiet, noisy = Suite(cases, 0), Suite(cases, cases)
+    for sigma in (0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.015, 0.02, 0.05):
+        widths = sigma * np.sqrt(stats.chi2.ppf(grid, freedom) / freedom)
+        chances = []
+        for suite in (quiet, noisy):
+            bound = np.array([noise_threshold(w, side, side, suite) for w in widths])
+            chances.append(float(np.sum(weights * 2 * stats.norm.sf(bound / sigma / reach))))
+        bound = np.array([noise_threshold(w, side, side, quiet) for w in widths])
+        found = float(np.sum(weights * stats.norm.sf((bound - PROMISE) / sigma / reach)))
+        lines.append(
+            f"{sigma:10.1%}   {chances[0] * cases:14.5f} ({chances[0]:.1e} a case)   "
+            f"{chances[1] * cases:9.5f}   {min(found, 1):8.1%}"
+        )
+    lines.append(f"a quiet suite has at most {0.005 / NOISY_ALARMS:.0f} cases over {QUIET:.2%}")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.calibration", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("RUN", nargs="?", help="a run of at least 20 processes; absent: theory")
+    parser.add_argument("--side", type=int, default=MINIMUM, help="processes a side")
+    parser.add_argument("--suites", type=int, default=1000, help="comparisons to resample")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args(argv)
+    if arguments.RUN is None:
+        print(theory(side=arguments.side))
+        return 0
+    try:
+        recording = load(arguments.RUN)
+        cases = series(recording)
+        print(f"{recording.device.get('name')}, {len(recording.processes)} processes recorded")
+        print(tell(resample(cases, arguments.side, arguments.suites, arguments.seed)))
+    except UserError as error:
+        print(f"warpgauge: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""The figures of the calibration on processes drawn from a known law."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from analysis.calibration import Series, main, resample, tell, theory
+from analysis.readings import Quantity
+from results.errors import UserError
+
+TIME = Quantity("time", "s", "lower", "cold", None)
+
+
+def drawn(name: str, sigma: float, seconds: float = 1e-3, processes: int = 20) -> Series:
+    generator = random.Random(name)
+    values = [seconds * generator.lognormvariate(0, sigma) for _ in range(processes)]
+    return Series(name, TIME, values)
+
+
+def test_quiet_cases_raise_no_alarm_and_show_two_percent() -> None:
+    figures = resample([drawn(f"quiet {i}", 0.001) for i in range(20)], side=5, suites=50)
+    assert figures.alarmed == 0
+    assert figures.steady == 20
+    assert min(figures.found.values()) == 1
+    assert "20 of 20 cases (100%)" in tell(figures)
+
+
+def test_a_false_alarm_is_counted_and_named() -> None:
+    """Two far levels, half of the processes each: two sides are now and then one of each."""
+    two = Series("two levels", TIME, [1e-3] * 10 + [1.1e-3] * 10)
+    figures = resample([two], side=5, suites=400)
+    assert 0 < figures.alarmed < 40
+    assert figures.alarms["two levels"] == figures.alarmed
+    assert "× two levels" in tell(figures)
+
+
+def test_noisy_and_short_cases_are_told_apart() -> None:
+    noisy, short = drawn("noisy", 0.02), Series("short", TIME, [2e-6] * 20)
+    figures = resample([noisy, short, drawn("quiet", 0.001)], side=5, suites=20)
+    assert (figures.steady, figures.coarse, list(figures.found)) == (2, 1, ["quiet"])
+    assert figures.ambiguous > 0
+
+
+def test_too_few_processes_are_refused() -> None:
+    with pytest.raises(UserError, match="6 processes do not make two sides of 5"):
+        resample([drawn("few", 0.001, processes=6)], side=5, suites=1)
+
+
+def test_theory_keeps_the_promise_where_it_is_made() -> None:
+    rows = {line.split()[0]: line.split() for line in theory().splitlines()[2:-1]}
+    assert float(rows["0.3%"][-1].rstrip("%")) >= 95
+    assert all(float(row[-2]) <= 0.01 for row in rows.values()), "any noise, a noisy suite"
+
+
+def test_a_missing_run_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["no such run"]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
