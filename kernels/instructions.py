@@ -49,6 +49,8 @@ def _single(function: Callable[[float], float]) -> Callable[[Any, Any, Any], np.
     def step(x: Any, a: Any, b: Any) -> np.float32:
         try:
             return np.float32(function(float(x)))
+        except OverflowError:
+            return np.float32(np.inf)
         except (ValueError, ZeroDivisionError):  # outside the domain, as the hardware: NaN
             return np.float32(np.nan)
 
