@@ -84,18 +84,21 @@ def _gpu(index: int) -> Any:
     from bench import device
 
     device.usable(index)
+    import cupy
     from numba import cuda
 
     cuda.select_device(index)
     snapshot = device.snapshot(index)
-    stream = cuda.stream()
+    own = cupy.cuda.Stream(non_blocking=True)
+    own.use()  # inputs and answers in order with the kernel
+    stream = cuda.external_stream(own.ptr)
 
     def make(name: str) -> Bench:
         return Bench(
             declared()[name],
             machine(snapshot),
             _NoClock(),
-            synchronise=stream.synchronize,
+            synchronise=cuda.synchronize,
             device=snapshot,
             stream=stream,
         )

@@ -91,11 +91,19 @@ class GateClock:
     def __init__(self, index: int, l2_bytes: int, sms: int) -> None:
         """Compiles and warms up everything, so that no first launch falls behind a gate."""
         import cupy
-        from cuda.core import Device, EventOptions, LaunchConfig, Program, ProgramOptions
+        from cuda.core import (
+            Device,
+            EventOptions,
+            LaunchConfig,
+            Program,
+            ProgramOptions,
+            Stream,
+        )
         from numba import cuda
 
         device = Device(index)
         device.set_current()
+        self._device = device
         major, minor = device.compute_capability
         code = Program(
             _SOURCE, "c++", ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
@@ -105,10 +113,11 @@ class GateClock:
         self._sweep = code.get_kernel("sweep")
         self._one = LaunchConfig(grid=1, block=1)
         self._wide = LaunchConfig(grid=8 * sms, block=256)
-        self._core = device.create_stream()
-        handle = int(self._core.handle)
-        self.stream = cuda.external_stream(handle)
-        self._cupy_stream = cupy.cuda.ExternalStream(handle)
+        self._cupy_stream = cupy.cuda.Stream(non_blocking=True)
+        # Inputs are drawn, outputs poisoned and answers checked on this same stream, in order.
+        self._cupy_stream.use()
+        self._core = Stream.from_handle(self._cupy_stream.ptr)
+        self.stream = cuda.external_stream(self._cupy_stream.ptr)
         timing = EventOptions(timing_enabled=True)
         self._start = device.create_event(timing)
         self._stop = device.create_event(timing)
@@ -129,7 +138,7 @@ class GateClock:
 
     def synchronise(self) -> None:
         """Wait for the device, which raises what went wrong on it."""
-        self._core.device.sync()
+        self._device.sync()
 
     def flush(self, kind: Flush) -> None:
         """Replace what L2 holds."""

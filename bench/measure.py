@@ -142,6 +142,7 @@ def _prepare(case: Case, bench: Bench) -> _Sampling | schema.Case:
     work = schema.Work(**asdict(bound.work))
     try:
         bound.poison()
+        bench.synchronise()
         bound.queue(bench.stream)
         bench.synchronise()
         error = bound.check()

@@ -37,12 +37,11 @@ extern "C" __global__ void axpy_double2(long long n, double a, const double2* x,
 """
 
 
-@cache
-def external_stream(handle: int) -> Any:
-    """The stream of that handle, as CuPy knows it."""
+def cupy_stream(stream: Any) -> Any:
+    """numba's stream, as CuPy knows it."""
     import cupy
 
-    return cupy.cuda.ExternalStream(handle)
+    return cupy.cuda.Stream.from_external(stream)
 
 
 @cache
@@ -64,8 +63,8 @@ def _cublas(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
     call = cublas_api.saxpy if x.dtype == np.float32 else cublas_api.daxpy
 
     def queue(stream: Any) -> None:
-        cublas_api.setStream(handle, external_stream(int(stream)).ptr)
-        call(handle, n, alpha.ctypes.data, x.data.ptr, 1, y.data.ptr, 1)
+        with cupy_stream(stream):  # CuPy's binding sets cuBLAS' stream to the current
+            call(handle, n, alpha.ctypes.data, x.data.ptr, 1, y.data.ptr, 1)
 
     return queue
 
@@ -95,7 +94,7 @@ def _cupy_elementwise(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
     kernel, scalar = _elementwise(), x.dtype.type(a)
 
     def queue(stream: Any) -> None:
-        with external_stream(int(stream)):
+        with cupy_stream(stream):
             kernel(scalar, x, y)
 
     return queue
@@ -126,7 +125,7 @@ def _memcpy(params: Params, machine: Machine, x: Any, y: Any, *_: Any) -> Bound:
     copy = machine.once(("copy", params["n"], params["dtype"]), lambda: machine.xp.empty_like(x))
 
     def queue(stream: Any) -> None:
-        copy.data.copy_from_device_async(x.data, x.nbytes, external_stream(int(stream)))
+        copy.data.copy_from_device_async(x.data, x.nbytes, cupy_stream(stream))
 
     return Bound(
         launch=None,

@@ -64,6 +64,7 @@ class Samples(msgspec.Struct, frozen=True, omit_defaults=True):
     time_s: list[float]
     """Device time of each sample, s, rounded to 1 ns."""
     stop: Stop
+    """Why sampling ended."""
     cache: Literal["cold", "warm"]
     """cold: L2 was flushed before each sample."""
     sm_clock_hz: list[float] | None = None

@@ -199,7 +199,10 @@ def _read(path: Path) -> File:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             # A process that was killed tears the line it was writing: the file's last, or,
             # where the parent has added the end line since, the one before it.
-            if number == len(lines) or (number == len(lines) - 1 and b'"kind":"end"' in lines[-1]):
+            last = number == len(lines) or (
+                number == len(lines) - 1 and b'"kind":"end"' in lines[-1]
+            )
+            if last and number > 1:
                 torn = True
                 continue
             raise UserError(f"{path} line {number} is malformed ({error}); record again") from None

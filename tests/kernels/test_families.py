@@ -1,0 +1,87 @@
+"""What holds for every family, found by itself: references, compilation, docstrings."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+
+import kernels
+from kernels.compat import SIMULATOR
+from kernels.spec import Family, Kernel, families
+
+EVERY = [(family, kernel) for family in families().values() for kernel in family.kernels]
+
+
+def name(item: tuple[Family, Kernel]) -> str:
+    return f"{item[0].name}-{item[1].name}"
+
+
+@pytest.mark.parametrize("item", EVERY, ids=name)
+def test_declares_what_a_reader_needs(item: tuple[Family, Kernel]):
+    _, kernel = item
+    assert kernel.summary
+    assert "\n" not in kernel.summary
+    assert kernel.examples
+    if kernel.source is not None:
+        assert kernel.location.startswith("kernels/")
+        assert getattr(kernel.source, "py_func", kernel.source).__doc__
+    if kernel.peer:
+        assert kernel.simulator, "a peer is another library's kernel: say so for the simulator"
+
+
+def test_family_names_are_their_modules():
+    for module in pkgutil.iter_modules(kernels.__path__):
+        family = getattr(importlib.import_module(f"kernels.{module.name}"), "FAMILY", None)
+        if family is not None:
+            assert family.name == module.name
+            names = [kernel.name for kernel in family.kernels]
+            assert len(names) == len(set(names))
+
+
+def examples() -> list[Any]:
+    return [
+        pytest.param(family, kernel, example, id=f"{family.name}-{kernel.name}-{index}")
+        for family, kernel in EVERY
+        if not kernel.simulator
+        for index, example in enumerate(kernel.examples)
+    ]
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
+@pytest.mark.parametrize(("family", "kernel", "example"), examples())
+def test_reference_in_the_simulator(family: Family, kernel: Kernel, example: Any):
+    from bench.session import simulated
+
+    bound = kernel.bind(example, simulated())
+    bound.poison()
+    bound.queue(0)
+    bound.check()
+
+
+def compilations() -> list[Any]:
+    if SIMULATOR:
+        return []
+    from kernels.compile import CAPABILITIES
+
+    return [
+        pytest.param(kernel, cc, id=f"{family.name}-{kernel.name}-{cc[0]}.{cc[1]}")
+        for family, kernel in EVERY
+        if kernel.compiled
+        for cc in CAPABILITIES
+    ]
+
+
+@pytest.mark.ptx
+@pytest.mark.skipif(SIMULATOR, reason="the simulator compiles nothing")
+@pytest.mark.parametrize(("kernel", "cc"), compilations())
+def test_compiles_for_every_architecture(kernel: Kernel, cc: tuple[int, int]):
+    from kernels.compile import compile_kernel
+
+    for function, signature in kernel.compiled:
+        compiled = compile_kernel(function, signature, cc)
+        assert compiled.text_hash
+        assert compiled.registers > 0

@@ -1,0 +1,149 @@
+"""The store: whatever happened to a file, its finished cases load or one clear line says why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from results.errors import UserError
+from results.schema import Case, End, Run, encode
+from results.store import Writer, append_end, baselines, load, resolve
+
+ROOT = Path(__file__).parents[2]
+
+
+def header(process: int = 0, family: str = "axpy", gpu: str = "NVIDIA H200") -> Run:
+    return Run(1, family, process, "2026", "quick", [], {"name": gpu}, {}, "0" * 16)
+
+
+def case(n: int, family: str = "axpy") -> Case:
+    return Case(family, "vector", {"n": n}, "ok")
+
+
+END = End("ok", "2026", 1.0)
+
+
+def write(path: Path, *lines: object) -> Path:
+    with Writer(path) as writer:
+        for line in lines:
+            writer.write(line)
+    return path
+
+
+def test_a_folder_is_the_union_of_its_files(tmp_path: Path):
+    for process in (0, 1, 10, 2):
+        write(tmp_path / f"{process}-axpy.jsonl", header(process), case(1), END)
+    write(tmp_path / "0-mask.jsonl", header(0, "mask"), case(1, "mask"), END)
+    run = load(tmp_path)
+    assert run.families == ["axpy", "mask"]
+    assert run.processes == [0, 1, 2, 10]
+    assert run.problems == []
+    assert [file.run.process for file in run.files if file.run.family == "axpy"] == [0, 1, 2, 10]
+
+
+def test_a_file_without_end_is_loadable_and_said_to_be_incomplete(tmp_path: Path):
+    run = load(write(tmp_path / "0-axpy.jsonl", header(), case(1), case(2)))
+    assert [item.params["n"] for item in run.files[0].cases] == [1, 2]
+    assert "no end line" in run.problems[0]
+
+
+@pytest.mark.parametrize("cut", range(2, 60, 7))
+def test_a_torn_last_line_loses_nothing_before_it(tmp_path: Path, cut: int):
+    path = write(tmp_path / "0-axpy.jsonl", header(), case(1), case(2))
+    path.write_bytes(path.read_bytes()[:-cut])
+    run = load(path)
+    assert [item.params["n"] for item in run.files[0].cases] == [1]
+    assert "torn" in run.problems[0]
+
+
+def test_the_parents_end_line_closes_a_torn_file(tmp_path: Path):
+    path = write(tmp_path / "0-axpy.jsonl", header(), case(1), case(2))
+    path.write_bytes(path.read_bytes()[:-9])
+    append_end(path, End("failed", "2026", 2.0, "its process was ended by signal 9"))
+    run = load(path)
+    assert len(run.files[0].cases) == 1
+    assert run.files[0].end.reason.endswith("signal 9")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\x80\x81\x00binary\n\xff", "not a warpgauge record"),
+        (b"hello\n", "not a warpgauge record"),
+        (encode(case(1)), "not a warpgauge record"),
+        (b'{"kind":"run","schema":1}\n', "malformed"),
+        (encode(header()).replace(b'"schema":1', b'"schema":7'), "schema 7"),
+        (encode(header()) + b"{}\n" + encode(case(1)), "line 2 is malformed"),
+        (encode(header()) + encode(header()), "two headers"),
+        (encode(header()) + encode(case(1)) * 2, "twice"),
+    ],
+)
+def test_malformed_files_are_one_clear_line(tmp_path: Path, content: bytes, words: str):
+    path = tmp_path / "0-axpy.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=words) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    assert "0-axpy.jsonl" in str(caught.value)
+
+
+def test_missing_empty_and_mixed_folders(tmp_path: Path):
+    with pytest.raises(UserError, match="no run at"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no .jsonl record"):
+        load(tmp_path)
+    write(tmp_path / "0-axpy.jsonl", header())
+    write(tmp_path / "1-axpy.jsonl", header(1, gpu="NVIDIA A100"))
+    with pytest.raises(UserError, match="one GPU model a folder"):
+        load(tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path: Path):
+    path = write(tmp_path / "0-axpy.jsonl", header(), case(1), END)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="exists already"):
+        Writer(path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--output"):
+        Writer(tmp_path / "file" / "0-axpy.jsonl")
+
+
+def test_killing_the_writer_at_any_moment_keeps_every_finished_case(tmp_path: Path):
+    script = textwrap.dedent("""
+        import itertools, sys
+        from pathlib import Path
+        from results.schema import Case, Run
+        from results.store import Writer
+        with Writer(Path(sys.argv[1])) as writer:
+            writer.write(Run(1, "axpy", 0, "2026", "quick", [], {"name": "x"}, {}, "0"))
+            for n in itertools.count():
+                writer.write(Case("axpy", "vector", {"n": n}, "ok", reason="x" * 5000))
+                print(n, flush=True)
+        """)
+    for turn in range(3):
+        path = tmp_path / f"{turn}-axpy.jsonl"
+        child = subprocess.Popen(
+            [sys.executable, "-c", script, str(path)], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        time.sleep(0.4 + 0.05 * turn)
+        child.kill()
+        reported = child.stdout.read().split()
+        child.wait()
+        cases = load(path).files[0].cases
+        assert len(cases) >= len(reported) > 0
+        assert [item.params["n"] for item in cases] == list(range(len(cases)))
+
+
+def test_names_of_baselines_resolve():
+    for name in baselines():
+        assert resolve(name).is_dir()
