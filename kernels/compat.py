@@ -102,6 +102,11 @@ def argument(array: Any) -> Any:
     return cuda.as_cuda_array(array, sync=False)
 
 
+def on_host(array: Any) -> Any:
+    """`array` as NumPy, copied from the device where it lies there; waits for CuPy's stream."""
+    return array.get() if hasattr(array, "get") else array
+
+
 # --- The simulator: one Python thread is one CUDA thread, blocks run one after another. ---
 
 
