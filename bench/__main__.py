@@ -126,7 +126,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except Exception:
         traceback.print_exc()
-        print("warpgauge: an internal error; please report it with the lines above", file=sys.stderr)
+        print(
+            "warpgauge: an internal error; please report it with the lines above", file=sys.stderr
+        )
         return 4
 
 

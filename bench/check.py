@@ -70,9 +70,7 @@ def _cases(name: str, profile: str | None, bench: Bench) -> list[Case]:
     if profile and name in families.names():
         return families.cases(name, profile, bench.machine)
     return [
-        Case(kernel, example)
-        for kernel in declared()[name].kernels
-        for example in kernel.examples
+        Case(kernel, example) for kernel in declared()[name].kernels for example in kernel.examples
     ]
 
 

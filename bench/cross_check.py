@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.measure import Case, measure
+from bench.measure import Case
 from bench.session import open_bench, self_check
 from bench.stopping import Rule
 from results.errors import UserError
@@ -47,8 +47,8 @@ def theirs(exponent: int, samples: int) -> tuple[float, float]:
     import cuda.bench as nvbench
     from numba import cuda
 
-    from bench.session import machine
     from bench import device
+    from bench.session import machine
     from kernels.axpy import FAMILY
 
     where = machine(device.snapshot(0))
@@ -88,8 +88,10 @@ def main() -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 3
-    print(f"n = 2^{options.exponent}  warpgauge {mine * 1e6:.3f} µs, cuda-bench {its * 1e6:.3f} µs, "
-          f"ratio {mine / its:.4f}; a sample costs {my_wall * 1e6:.0f} µs and {its_wall * 1e6:.0f} µs")
+    print(
+        f"n = 2^{options.exponent}  warpgauge {mine * 1e6:.3f} µs, cuda-bench {its * 1e6:.3f} µs, "
+        f"ratio {mine / its:.4f}; a sample costs {my_wall * 1e6:.0f} µs and {its_wall * 1e6:.0f} µs"
+    )
     return 0
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from bench import device
 from bench.session import Order, record
@@ -47,7 +49,7 @@ def run(
     for item in orders:
         if item.path.exists():
             raise UserError(f"{item.path} exists already; name another folder with --output")
-    failures = [item for item in orders if not _child(context, item)]
+    failures = [item for item in orders if not child(context, item, _measure)]
     print(f"recorded in {folder}")
     if failures:
         names = ", ".join(sorted({item.family for item in failures}))
@@ -68,31 +70,33 @@ def _device_name(index: int) -> str:
     return str(device.snapshot(index)["name"])
 
 
-def _child(context: multiprocessing.context.ForkServerContext, order: Order) -> bool:
+def child(
+    context: Any, order: Order, target: Callable[[Order], None], limit_s: float = FAMILY_SECONDS
+) -> bool:
     """Measure one family in a process of its own; whatever happens to it, its file is closed."""
     print(f"[{order.process}] {order.family}", flush=True)
     started = time.monotonic()
-    child = context.Process(target=_measure, args=(order,))
-    child.start()
+    process = context.Process(target=target, args=(order,))
+    process.start()
     reason = None
     try:
-        child.join(FAMILY_SECONDS)
-        if child.is_alive():
-            reason = f"hung: ended after {FAMILY_SECONDS:.0f} s"
+        process.join(limit_s)
+        if process.is_alive():
+            reason = f"hung: ended after {limit_s:.0f} s"
     except KeyboardInterrupt:
         reason = "interrupted"
         raise
     finally:
         if reason:
-            child.kill()
-            child.join()
-        elif child.exitcode not in (0, 2):
-            reason = _why(child.exitcode)
+            process.kill()
+            process.join()
+        elif process.exitcode not in (0, 2):
+            reason = _why(process.exitcode)
         if reason and order.path.exists():
             _close(order.path, reason, time.monotonic() - started)
     if reason:
         print(f"{order.family}: {reason}", file=sys.stderr)
-    return child.exitcode == 0
+    return process.exitcode == 0
 
 
 def _measure(order: Order) -> None:

@@ -130,7 +130,9 @@ def _memcpy(params: Params, machine: Machine, x: Any, y: Any, *_: Any) -> Bound:
     return Bound(
         launch=None,
         work=Work(x.nbytes, x.nbytes),
-        check=lambda: relative_error(copy, lambda part: x[part].astype(np.float64), 0.0, machine.xp),
+        check=lambda: relative_error(
+            copy, lambda part: x[part].astype(np.float64), 0.0, machine.xp
+        ),
         poison=lambda: copy.fill(np.nan),
         queue=queue,
     )

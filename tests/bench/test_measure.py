@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count, repeat
 from typing import Any
 
@@ -15,7 +15,6 @@ from bench.measure import Bench, Case, check, measure, measure_together
 from bench.stopping import Rule, half_width
 from kernels.spec import (
     Bound,
-    Family,
     Kernel,
     Launch,
     Machine,
@@ -25,26 +24,7 @@ from kernels.spec import (
 )
 
 CLOCK_HZ = 1.98e9
-
-
-@dataclass
-class FakeClock:
-    """Gives the samples it was told to; each costs a millisecond of its own wall clock."""
-
-    samples: Iterator[Sample]
-    step_s: float = 1e-3
-    elapsed: float = 3600.0  # an hour-old epoch: nothing may depend on when the process began
-    queued: list[Any] = field(default_factory=list)
-    flushed: list[Any] = field(default_factory=list)
-
-    def sample(self, queue: Callable[[Any], None], flush: Any) -> Sample:
-        queue("stream")
-        self.flushed.append(flush)
-        self.elapsed += self.step_s
-        return next(self.samples)
-
-    def now(self) -> float:
-        return self.elapsed
+NewBench = Callable[..., Bench]
 
 
 def at(seconds: float, clock_hz: float | None = CLOCK_HZ, **more: Any) -> Sample:
@@ -63,22 +43,8 @@ def kernel(bind: Callable[..., Bound] | None = None, **more: Any) -> Kernel:
     return Kernel("made_up", "for the tests", bind or bound, examples=({},), **more)
 
 
-def bench(samples: Iterator[Sample], **more: Any) -> Bench:
-    machine = Machine((9, 0), 132, 2048, 32, 50 << 20, 140 << 30, np)
-    return Bench(
-        Family("axpy", "", ()),
-        machine,
-        FakeClock(samples),
-        synchronise=lambda: None,
-        device={"memory_bandwidth_peak": 4.8e12},
-        rule=Rule(precision=0.002, least=11, seconds=0.3),
-        reference_clock_hz=CLOCK_HZ,
-        **more,
-    )
-
-
-def test_steady_samples_stop_at_the_target_precision():
-    record = measure(Case(kernel(), {"n": 1}), bench(repeat(at(1e-5))))
+def test_steady_samples_stop_at_the_target_precision(bench_with: NewBench):
+    record = measure(Case(kernel(), {"n": 1}), bench_with(repeat(at(1e-5))))
     assert record.status == "ok"
     assert record.samples.stop == "precision"
     assert record.samples.time_s == [1e-5] * 11
@@ -86,88 +52,90 @@ def test_steady_samples_stop_at_the_target_precision():
     assert record.metrics["relative_error"] == 1e-8
 
 
-def test_a_kernel_that_writes_finds_dirty_lines_and_one_that_reads_clean_ones():
-    writes = bench(repeat(at(1e-5)))
+def test_a_kernel_that_writes_finds_dirty_lines_and_one_that_reads_clean_ones(bench_with: NewBench):
+    writes = bench_with(repeat(at(1e-5)))
     measure(Case(kernel(), {}), writes)
     assert set(writes.clock.flushed) == {"dirty"}
 
     def reads(params: Any, machine: Machine) -> Bound:
         return Bound(None, Work(bytes_read=8), lambda: 0.0, queue=lambda stream: None)
 
-    clean = bench(repeat(at(1e-5)))
+    clean = bench_with(repeat(at(1e-5)))
     measure(Case(kernel(reads), {}), clean)
     assert set(clean.clock.flushed) == {"clean"}
-    warm = bench(repeat(at(1e-5)))
+    warm = bench_with(repeat(at(1e-5)))
     measure(Case(kernel(), {}, cache="warm"), warm)
     assert set(warm.clock.flushed) == {None}
 
 
-def test_throttled_for_ever_is_a_status_without_any_number():
-    record = measure(Case(kernel(), {}), bench(repeat(at(1e-5, 1.0e9))))
+def test_throttled_for_ever_is_a_status_without_any_number(bench_with: NewBench):
+    record = measure(Case(kernel(), {}), bench_with(repeat(at(1e-5, 1.0e9))))
     assert record.status == "throttled"
     assert record.samples is None
     assert "1000 MHz" in record.reason
     assert "1980 MHz" in record.reason
 
 
-def test_throttled_samples_are_set_aside_and_counted():
+def test_throttled_samples_are_set_aside_and_counted(bench_with: NewBench):
     slow_first = iter([at(2e-5, 1.2e9)] * 7 + [at(1e-5)] * 50)
-    record = measure(Case(kernel(), {}), bench(slow_first))
+    record = measure(Case(kernel(), {}), bench_with(slow_first))
     assert record.status == "ok"
     assert record.samples.throttled == 7
     assert set(record.samples.time_s) == {1e-5}
 
 
-def test_noise_that_does_not_average_out_stops_at_the_plateau():
+def test_noise_that_does_not_average_out_stops_at_the_plateau(bench_with: NewBench):
     two_modes = iter([at(1e-5 if turn % 2 else 1.1e-5) for turn in range(1000)])
-    record = measure(Case(kernel(), {}), bench(two_modes))
+    record = measure(Case(kernel(), {}), bench_with(two_modes))
     assert record.samples.stop == "plateau"
     assert len(record.samples.time_s) == 44
 
 
-def test_the_wall_clock_ends_a_case_of_few_samples():
-    fixture = bench(repeat(at(0.2)))
+def test_the_wall_clock_ends_a_case_of_few_samples(bench_with: NewBench):
+    fixture = bench_with(repeat(at(0.2)))
     fixture.clock.step_s = 0.2
     record = measure(Case(kernel(), {}), fixture)
     assert record.samples.stop == "time"
     assert len(record.samples.time_s) == 2
 
 
-def test_at_most_a_hundred_samples_are_kept():
-    noisy = (at(1e-5 * (1 + 0.2 * ((turn * 7919) % 101) / 101 / (1 + turn / 20))) for turn in count())
-    record = measure(Case(kernel(), {}), replace(bench(noisy), rule=Rule(0.0, seconds=60.0)))
+def test_at_most_a_hundred_samples_are_kept(bench_with: NewBench):
+    noisy = (
+        at(1e-5 * (1 + 0.2 * ((turn * 7919) % 101) / 101 / (1 + turn / 20))) for turn in count()
+    )
+    record = measure(Case(kernel(), {}), replace(bench_with(noisy), rule=Rule(0.0, seconds=60.0)))
     assert record.samples.stop in ("samples", "plateau")
     assert len(record.samples.time_s) <= 100
 
 
-def test_launch_bound_samples_are_flagged_and_not_used():
+def test_launch_bound_samples_are_flagged_and_not_used(bench_with: NewBench):
     once = iter([at(5e-5, launch_bound=True)] + [at(1e-5)] * 50)
-    record = measure(Case(kernel(), {}), bench(once))
+    record = measure(Case(kernel(), {}), bench_with(once))
     assert record.samples.launch_bound == 1
     assert set(record.samples.time_s) == {1e-5}
 
 
-def test_a_launch_that_waits_for_the_device_fails_with_the_reason():
-    record = measure(Case(kernel(), {}), bench(repeat(at(5e-5, launch_bound=True))))
+def test_a_launch_that_waits_for_the_device_fails_with_the_reason(bench_with: NewBench):
+    record = measure(Case(kernel(), {}), bench_with(repeat(at(5e-5, launch_bound=True))))
     assert record.status == "failed"
     assert "gate gave up" in record.reason
     assert record.samples is None
 
 
-def test_clocks_of_probes_on_different_sms_are_discarded():
-    record = measure(Case(kernel(), {}), bench(repeat(at(1e-5, None))))
+def test_clocks_of_probes_on_different_sms_are_discarded(bench_with: NewBench):
+    record = measure(Case(kernel(), {}), bench_with(repeat(at(1e-5, None))))
     assert record.status == "ok"
     assert record.samples.sm_clock_hz is None
 
 
-def test_a_wrong_answer_is_never_a_number():
+def test_a_wrong_answer_is_never_a_number(bench_with: NewBench):
     def wrong(params: Any, machine: Machine) -> Bound:
         def compare() -> float:
             raise WrongAnswer("element 3: is 1.0, should be 2.0")
 
         return Bound(None, Work(), compare, queue=lambda stream: None)
 
-    fixture = bench(repeat(at(1e-5)))
+    fixture = bench_with(repeat(at(1e-5)))
     record = measure(Case(kernel(wrong), {}), fixture)
     assert record.status == "failed"
     assert "element 3" in record.reason
@@ -175,7 +143,7 @@ def test_a_wrong_answer_is_never_a_number():
     assert fixture.clock.flushed == []
 
 
-def test_the_answer_is_checked_on_poisoned_outputs():
+def test_the_answer_is_checked_on_poisoned_outputs(bench_with: NewBench):
     order: list[str] = []
 
     def bound(params: Any, machine: Machine) -> Bound:
@@ -187,23 +155,21 @@ def test_the_answer_is_checked_on_poisoned_outputs():
             queue=lambda stream: order.append("queue"),
         )
 
-    assert check(Case(kernel(bound), {}), bench(iter([]))).status == "ok"
+    assert check(Case(kernel(bound), {}), bench_with(iter([]))).status == "ok"
     assert order == ["poison", "queue", "check"]
 
 
-def test_a_bandwidth_over_the_peak_is_refused():
-    record = measure(Case(kernel(), {}), bench(repeat(at(1e-9))))
+def test_a_bandwidth_over_the_peak_is_refused(bench_with: NewBench):
+    record = measure(Case(kernel(), {}), bench_with(repeat(at(1e-9))))
     assert record.status == "failed"
     assert "over the device's peak" in record.reason
 
 
-def test_cache_resident_data_may_exceed_the_peak():
+def test_cache_resident_data_may_exceed_the_peak(bench_with: NewBench):
     def resident(params: Any, machine: Machine) -> Bound:
-        return Bound(
-            None, Work(8000), lambda: 0.0, queue=lambda stream: None, cache_resident=True
-        )
+        return Bound(None, Work(8000), lambda: 0.0, queue=lambda stream: None, cache_resident=True)
 
-    record = measure(Case(kernel(resident), {}, cache="warm"), bench(repeat(at(1e-9))))
+    record = measure(Case(kernel(resident), {}, cache="warm"), bench_with(repeat(at(1e-9))))
     assert record.status == "ok"
     assert record.cache_resident
 
@@ -215,16 +181,18 @@ def test_cache_resident_data_may_exceed_the_peak():
         (MemoryError("2 GB"), "skipped", "not enough device memory"),
     ],
 )
-def test_what_cannot_run_is_skipped_with_its_reason(error: Exception, status: str, words: str):
+def test_what_cannot_run_is_skipped_with_its_reason(
+    error: Exception, status: str, words: str, bench_with: NewBench
+):
     def bind(params: Any, machine: Machine) -> Bound:
         raise error
 
-    record = measure(Case(kernel(bind), {}), bench(iter([])))
+    record = measure(Case(kernel(bind), {}), bench_with(iter([])))
     assert record.status == status
     assert words in record.reason
 
 
-def test_readings_are_a_list_by_sample_and_vectors_the_latest():
+def test_readings_are_a_list_by_sample_and_vectors_the_latest(bench_with: NewBench):
     cycles = count(40)
 
     def bind(params: Any, machine: Machine) -> Bound:
@@ -236,12 +204,12 @@ def test_readings_are_a_list_by_sample_and_vectors_the_latest():
             reading=lambda: {"latency_cycles": float(next(cycles))},
         )
 
-    record = measure(Case(kernel(bind), {}, count=3), bench(repeat(at(1e-5))))
+    record = measure(Case(kernel(bind), {}, count=3), bench_with(repeat(at(1e-5))))
     assert record.metrics["latency_cycles"] == [40.0, 41.0, 42.0]
     assert record.samples.stop == "counted"
 
 
-def test_cases_of_a_group_are_sampled_in_turns():
+def test_cases_of_a_group_are_sampled_in_turns(bench_with: NewBench):
     order: list[str] = []
 
     def named(name: str) -> Kernel:
@@ -251,7 +219,7 @@ def test_cases_of_a_group_are_sampled_in_turns():
         return replace(kernel(bind), name=name)
 
     cases = [Case(named("ours"), {}), Case(named("peer"), {})]
-    records = measure_together(cases, bench(repeat(at(1e-5))))
+    records = measure_together(cases, bench_with(repeat(at(1e-5))))
     assert [record.kernel for record in records] == ["ours", "peer"]
     assert order[:2] == ["ours", "peer"]  # one launch each for the answer
     assert order[2:] == ["ours", "peer"] * 11
