@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from kernels import compat, ptx
+from kernels import ptx
 from kernels.compat import argument, device, jit
 from kernels.probes import pointer
 from kernels.spec import Machine, Unavailable, WrongAnswer
@@ -43,7 +43,8 @@ def place(step, lines, bits):
             return step
 
 
-_place = device(place)
+place_on_device = device(place)
+"""`place`, for kernels."""
 
 
 @jit
@@ -52,7 +53,9 @@ def link(nodes, base, lines, bits):
     step = cuda.grid(1)
     while step < lines:
         following = step + 1 if step + 1 < lines else 0
-        nodes[_place(step, lines, bits) * WORDS] = base + _place(following, lines, bits) * LINE
+        nodes[place_on_device(step, lines, bits) * WORDS] = (
+            base + place_on_device(following, lines, bits) * LINE
+        )
         step += cuda.gridsize(1)
 
 
@@ -64,7 +67,7 @@ def visit(nodes, lines, bits):
     """Read every line, in the order of the chase, so that L2 is left as a whole turn leaves it."""
     step = cuda.grid(1)
     while step < lines:
-        _load(nodes, _place(step, lines, bits) * WORDS)
+        _load(nodes, place_on_device(step, lines, bits) * WORDS)
         step += cuda.gridsize(1)
 
 

@@ -155,6 +155,7 @@ METRICS: dict[str, Metric] = {
         Metric("block_start", "s", None, "Start of each block after the first one's", vector=True),
         Metric("block_stop", "s", None, "End of each block, on the same clock", vector=True),
         Metric("block_left", "s", None, "When all warps but one had left the block", vector=True),
+        Metric("block_latency", "cycle", "lower", "SM cycles a load, block by block", vector=True),
         Metric("block_sm", "1", None, "%smid of each block", vector=True),
         Metric("block_slot", "1", None, "%warpid of each block's first warp", vector=True),
         Metric("refill_cycles", "cycle", "lower", "SM cycles from a block's end to its successor"),
