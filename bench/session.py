@@ -129,7 +129,7 @@ def _measure_all(
         try:
             records = measure_together(group, bench)
         except Exception as error:
-            text = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+            text = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
             for case in group:
                 writer.write(_failed(case, bench, text))
                 show(f"  {order.family} {case.label}: failed: {text}")

@@ -1,4 +1,4 @@
-"""Other libraries' implementations of AXPY, measured beside ours. CuPy is imported when they bind."""
+"""Other libraries' AXPY, measured beside ours. CuPy is imported when they bind."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Writer:
         """Raises UserError where the folder cannot be made or the file is already there."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "xb", buffering=0)
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close()
         except FileExistsError:
             raise UserError(
                 f"{path} exists already; name another folder with --output, so that no "
