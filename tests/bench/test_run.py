@@ -46,7 +46,7 @@ def _two_cases_then(end: Any) -> Any:
     ("end", "words"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "signal 9"),
-        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "signal 11"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), "signal 15"),
         (lambda: os._exit(7), "code 7"),
         (lambda: time.sleep(60), "hung"),
     ],

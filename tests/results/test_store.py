@@ -96,7 +96,7 @@ def test_malformed_files_are_one_clear_line(tmp_path: Path, content: bytes, word
 def test_missing_empty_and_mixed_folders(tmp_path: Path):
     with pytest.raises(UserError, match="no run at"):
         load(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no .jsonl record"):
+    with pytest.raises(UserError, match=r"no \.jsonl record"):
         load(tmp_path)
     write(tmp_path / "0-axpy.jsonl", header())
     write(tmp_path / "1-axpy.jsonl", header(1, gpu="NVIDIA A100"))
