@@ -96,7 +96,7 @@ def _gpu(index: int) -> Any:
             declared()[name],
             machine(snapshot),
             _NoClock(),
-            synchronise=cuda.synchronize,
+            synchronise=own.synchronize,  # and keeps CuPy's stream alive
             device=snapshot,
             stream=stream,
         )
