@@ -18,9 +18,7 @@ from kernels import compat
 if compat.SIMULATOR:
     pytest.skip("nothing is compiled in the simulator", allow_module_level=True)
 if find_spec("nvidia") is None or find_spec("cuda") is None or find_spec("cuda.core") is None:
-    pytest.skip(
-        "no CUDA toolkit packages: run `make setup`", allow_module_level=True
-    )
+    pytest.skip("no CUDA toolkit packages: run `make setup`", allow_module_level=True)
 
 from numba import cuda
 
