@@ -1,0 +1,285 @@
+"""Many runs in time: each case's series on each GPU model, and where its level changed.
+
+A thousand runs are gigabytes of samples: here only what a median needs is decoded, in as many
+processes as there are cores, and one number a run and case is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from analysis.accepted import Acceptance
+from analysis.change_points import change_points
+from analysis.provenance import IGNORED, Change, changes
+from analysis.readings import GATED, Key, label
+from results.errors import UserError
+from results.metrics import scalar
+from results.schema import SCHEMA, End, Run, Scalar, schema_of
+from results.store import load
+
+POOL_FROM = 40
+"""Runs or series from which worker processes pay for their start."""
+BETTER: dict[str, Literal["lower", "higher"]] = {
+    "time": "lower",
+    **{metric.name: metric.better for metric in GATED if metric.better},
+}
+UNITS = {"time": "s", **{metric.name: metric.unit for metric in GATED}}
+
+
+class _Samples(msgspec.Struct):
+    time_s: list[float]
+
+
+_Metrics = msgspec.defstruct(
+    "_Metrics",
+    [(metric.name, float | list[float] | None, None) for metric in GATED],
+)
+
+
+class _Case(msgspec.Struct, tag_field="kind", tag="case"):
+    """What a median needs of results.schema.Case; the rest of the line is not decoded."""
+
+    family: str
+    kernel: str
+    params: dict[str, Scalar]
+    status: str
+    samples: _Samples | None = None
+    metrics: _Metrics | None = None  # type: ignore[valid-type]
+
+
+_decoder: msgspec.json.Decoder[Run | _Case | End] = msgspec.json.Decoder(Run | _Case | End)
+
+
+@dataclass(frozen=True)
+class RunLevel:
+    """One run: its header and a number for each case."""
+
+    path: Path
+    header: Run
+    """The first process's; `started` is what orders runs. Without the device's `attributes`."""
+    values: dict[Key, tuple[str, float]]
+    """Case -> what it is judged in, and the geometric mean of its process medians."""
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def gpu(self) -> str:
+        return str(self.header.device.get("name"))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of level between two neighbouring runs of a series."""
+
+    index: int
+    """First run of the new level, in the series."""
+    effect: float
+    """New level over old - 1, medians."""
+    slower: bool
+    around: list[Change]
+    """What the headers of the two runs do not share."""
+
+
+@dataclass
+class Series:
+    """One case on one GPU model in time."""
+
+    gpu: str
+    key: Key
+    metric: str
+    runs: list[RunLevel] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    anew: list[tuple[int, str]] = field(default_factory=list)
+    """(index of a run, reason): an accepted change, at which the series starts anew."""
+
+    @property
+    def label(self) -> str:
+        return label(self.key[0], self.key[1], dict(self.key[2]))
+
+    @property
+    def regressed(self) -> bool:
+        """Whether the last thing that happened to this case is that it became slower."""
+        start = self.anew[-1][0] if self.anew else 0
+        return bool(self.steps) and self.steps[-1].slower and self.steps[-1].index > start
+
+
+@dataclass(frozen=True)
+class History:
+    """Every series, and the runs that could not be read."""
+
+    series: list[Series]
+    runs: int
+    left_out: list[str]
+
+    @property
+    def changed(self) -> list[Series]:
+        return [series for series in self.series if series.steps]
+
+
+def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
+    """The history of every run in `folder`, at any depth.
+
+    Raises:
+        UserError: there is no such folder, or no run in it can be read.
+    """
+    if not folder.is_dir():
+        raise UserError(f"no folder '{folder}': name one that holds folders of runs")
+    paths = sorted({path.parent for path in folder.rglob("*.jsonl")})
+    read = _map(_read_or_say, paths)
+    runs = [run for run in read if isinstance(run, RunLevel)]
+    left_out = [text for text in read if isinstance(text, str)]
+    if not runs:
+        told = f" ({left_out[0]})" if left_out else ""
+        raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
+    series = _series(sorted(runs, key=lambda run: run.header.started))
+    for one in series:
+        _start_anew(one, accepted)
+    for one, points in zip(series, _map(_search, [_pieces(one) for one in series]), strict=True):
+        one.steps = [_step(one, index, points) for index in points]
+    return History(series, len(runs), left_out)
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def _map(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    cores = _cores()
+    if len(items) < POOL_FROM or cores == 1:
+        return [function(item) for item in items]
+    # spawn: forking a process that runs threads (a notebook's, a test runner's) may deadlock.
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(function, items, chunksize=max(1, len(items) // (8 * cores))))
+
+
+def _cores() -> int:
+    """Cores that this process may use; not those of the machine, of which it may be lent few."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def _read_or_say(path: Path) -> RunLevel | str:
+    try:
+        return read_run(path)
+    except UserError as error:
+        return str(error)
+
+
+def read_run(path: Path) -> RunLevel:
+    """One run's header and numbers.
+
+    Raises:
+        UserError: as for results.store.load.
+    """
+    logs: dict[Key, dict[str, list[float]]] = {}
+    headers: list[Run] = []
+    for file in sorted(path.glob("*.jsonl")):
+        header, cases = _quick(file) or _whole(file)
+        headers.append(header)
+        for case in cases:
+            if case.status == "ok" and case.family == header.family:
+                number = _number(case)
+                if number is not None:
+                    key = case.family, case.kernel, tuple(sorted(case.params.items()))
+                    logs.setdefault(key, {}).setdefault(number[0], []).append(math.log(number[1]))
+    models = {str(header.device.get("name")) for header in headers}
+    if len(models) > 1:
+        raise UserError(f"{path} mixes records of {', '.join(sorted(models))}")
+    first = min(headers, key=lambda header: header.started)
+    device = {name: value for name, value in first.device.items() if name not in IGNORED}
+    values = {
+        key: (metric, math.exp(math.fsum(numbers) / len(numbers)))
+        for key, metrics in logs.items()
+        for metric, numbers in metrics.items()
+    }
+    return RunLevel(path, msgspec.structs.replace(first, device=device), values)
+
+
+def _quick(path: Path) -> tuple[Run, list[Any]] | None:
+    """Header and slim cases of a whole file of this schema; None where anything is unusual."""
+    lines = path.read_bytes().splitlines()
+    try:
+        if schema_of(lines[0]) != SCHEMA:
+            return None
+        header, *rest = [_decoder.decode(line) for line in lines]
+    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
+        return None
+    cases = [line for line in rest if isinstance(line, _Case)]
+    return (header, cases) if isinstance(header, Run) else None
+
+
+def _whole(path: Path) -> tuple[Run, list[Any]]:
+    """The same by the store, which migrates old schemas, forgives a torn line and says the rest."""
+    file = load(path).files[0]
+    return file.run, list(file.cases)
+
+
+def _number(case: Any) -> tuple[str, float] | None:
+    """As readings.read: what the kernel measured, else the median time; None where not over 0."""
+    metrics = case.metrics
+    for metric in GATED:
+        value = metrics.get(metric.name) if isinstance(metrics, dict) else None
+        value = getattr(metrics, metric.name, value)
+        if value and (number := scalar(value)) > 0:
+            return metric.name, number
+    if case.samples and case.samples.time_s and (seconds := median(case.samples.time_s)) > 0:
+        return "time", seconds
+    return None
+
+
+def _series(runs: Iterable[RunLevel]) -> list[Series]:
+    found: dict[tuple[str, Key, str], Series] = {}
+    for run in runs:
+        for key, (metric, value) in run.values.items():
+            name = run.gpu, key, metric
+            series = found.setdefault(name, Series(run.gpu, key, metric))
+            series.runs.append(run)
+            series.values.append(value)
+    return list(found.values())
+
+
+def _start_anew(series: Series, accepted: Sequence[Acceptance]) -> None:
+    for item in accepted:
+        if (item.gpu, item.key) == (series.gpu, series.key) and item.metric == series.metric:
+            later = [i for i, run in enumerate(series.runs) if run.header.started >= item.since]
+            if later and later[0] > 0:
+                series.anew.append((later[0], item.reason))
+
+
+def _pieces(series: Series) -> list[list[float]]:
+    """The values between accepted changes."""
+    edges = [0, *sorted({index for index, _ in series.anew}), len(series.values)]
+    return [series.values[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def _search(pieces: list[list[float]]) -> list[int]:
+    """Change points of every piece, as indices into the whole."""
+    found, start = [], 0
+    for piece in pieces:
+        found += [start + index for index in change_points(piece)]
+        start += len(piece)
+    return found
+
+
+def _step(series: Series, index: int, points: Sequence[int]) -> Step:
+    edges = sorted({0, *points, *(start for start, _ in series.anew), len(series.values)})
+    place = edges.index(index)
+    old = median(series.values[edges[place - 1] : index])
+    new = median(series.values[index : edges[place + 1]])
+    slower = (new > old) == (BETTER[series.metric] == "lower")
+    around = changes([series.runs[index - 1].header], [series.runs[index].header])
+    return Step(index, new / old - 1, slower, around)

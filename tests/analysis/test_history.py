@@ -1,0 +1,197 @@
+"""History on made-up runs: one a day, a level that changes on a known day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import accepted
+from analysis import history as module
+from analysis.__main__ import main
+from analysis.change_points import candidates, change_points, comparison, noise
+from analysis.history import history, read_run
+from analysis.history_command import slug
+from analysis.readings import sides
+from results.errors import UserError
+from results.schema import SCHEMA, Case, End, Run, Samples, key
+from results.store import Writer, file_name, load
+
+RIPPLE = (0.0, 0.002, -0.001, 0.001, -0.002, 0.0005, -0.0005)
+Write = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def own_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepted, "ACCEPTED", tmp_path / "accepted.jsonl")
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """write(day, {kernel: seconds}, driver=…, gpu=…) -> folder of the run of that day."""
+
+    def day(
+        number: int,
+        times: dict[str, float],
+        driver: str = "1.0",
+        gpu: str = "Imaginary GPU",
+        schema: int = SCHEMA,
+    ) -> Path:
+        folder = tmp_path / "runs" / gpu / f"run-{number:02}"
+        for process in range(2):
+            with Writer(folder / file_name(process, "f")) as writer:
+                device = {"name": gpu, "driver_version": driver, "attributes": {"a": 1}}
+                start = f"2000-01-{number + 1:02}T00:0{process}:00Z"
+                header = Run(schema, "f", process, start, "quick", [], device, {}, "0" * 16)
+                writer.write(header)
+                for kernel, seconds in times.items():
+                    time = seconds * (1 + RIPPLE[(number + process) % len(RIPPLE)])
+                    samples = Samples([time] * 3, "precision", "cold", sm_clock_hz=[1e9] * 3)
+                    writer.write(Case("f", kernel, {"n": 8}, "ok", samples=samples))
+                writer.write(End("ok", start, 1.0))
+        return folder
+
+    return day
+
+
+@pytest.fixture
+def month(write: Write, tmp_path: Path) -> Path:
+    """Twenty days; on the tenth a driver comes that makes `slow` 2% slower and `fast` 5% faster."""
+    for number in range(20):
+        late = number >= 10
+        times = {"slow": 1.02e-3 if late else 1e-3, "fast": 0.95e-3 if late else 1e-3, "flat": 1e-3}
+        write(number, times, driver="2.0" if late else "1.0")
+    return tmp_path / "runs"
+
+
+def test_a_change_is_placed_and_explained(month: Path) -> None:
+    found = {series.key[1]: series for series in history(month).series}
+    assert [step.index for step in found["slow"].steps] == [10]
+    step = found["slow"].steps[0]
+    assert step.effect == pytest.approx(0.02, abs=0.003)
+    assert step.slower
+    assert [str(change) for change in step.around] == ["driver_version 1.0 → 2.0"]
+    assert not found["fast"].steps[0].slower
+    assert found["flat"].steps == []
+    assert [name for name, series in found.items() if series.regressed] == ["slow"]
+
+
+def test_the_command_tells_and_draws(
+    month: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "figures"
+    assert main(["history", str(month), "--output", str(output)]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("20 runs, 3 series (a case on a GPU model), 2 with a change of level, 1")
+    assert "run-10 (2000-01-11T00:00:00Z) on Imaginary GPU: 2 cases" in text
+    assert "changed: driver_version 1.0 → 2.0" in text
+    assert sorted(path.name for path in output.glob("*.svg")) == [
+        f"imaginary-gpu-f-{name}-n-8.svg" for name in ("fast", "flat", "slow")
+    ]
+    assert "driver_version" in (output / "imaginary-gpu-f-slow-n-8.svg").read_text()
+
+
+def test_json(month: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", str(month), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"] == 20
+    slow = next(series for series in found["series"] if series["kernel"] == "slow")
+    assert slow["steps"][0]["run"] == "run-10"
+    assert len(slow["values"]) == 20
+
+
+def test_an_accepted_change_starts_anew(month: Path) -> None:
+    gpu = "Imaginary GPU"
+    item = accepted.Acceptance(
+        gpu,
+        "f",
+        "slow",
+        {"n": 8},
+        "known",
+        since="2000-01-11T00:00:00Z",
+        base="run-09",
+        new="run-10",
+        metric="time",
+        ratio=1.02,
+    )
+    accepted.add([item])
+    slow = next(s for s in history(month, accepted.load()).series if s.key[1] == "slow")
+    assert slow.steps == []
+    assert slow.anew == [(10, "known")]
+    assert not slow.regressed
+    assert main(["history", str(month)]) == 0
+
+
+def test_gpu_models_have_series_of_their_own(write: Write, tmp_path: Path) -> None:
+    for number in range(8):
+        write(number, {"k": 1e-3})
+        write(number, {"k": 2e-3}, gpu="Other GPU")
+    found = history(tmp_path / "runs")
+    assert [series.gpu for series in found.series] == ["Imaginary GPU", "Other GPU"]
+    assert not found.changed
+    assert slug(found.series[1]) == "other-gpu-f-k-n-8"
+
+
+def test_one_odd_run_is_no_change() -> None:
+    values = [1.0 + 0.001 * RIPPLE[i % 7] for i in range(30)]
+    assert change_points([*values[:15], 1.2, *values[16:]]) == []
+    assert change_points([*values[:15], 1.2, 1.3, *values[17:]]) == []
+
+
+@pytest.mark.parametrize("step", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize("place", [3, 15, 27])
+def test_a_step_is_found_at_its_place(step: float, place: int) -> None:
+    values = [(1 + RIPPLE[i % 7] / 2) * (1 + step * (i >= place)) for i in range(30)]
+    assert change_points(values) == [place]
+
+
+def test_short_and_constant_series_have_no_change() -> None:
+    assert change_points([1.0, 2.0, 3.0, 4.0, 5.0]) == []
+    assert change_points([1.0] * 50) == []
+    assert change_points([1.0] * 25 + [1.02] * 25) == [25], "noise 0 divides nothing"
+    assert noise([]) == noise([0.0, 0.0])
+
+
+def test_the_comparison_names_every_candidate() -> None:
+    rows = comparison(series=1, runs=60).splitlines()[1:]
+    assert len(rows) == len(candidates())
+    assert all("%" in row for row in rows)
+
+
+def test_the_quick_reader_agrees_with_the_store(write: Write) -> None:
+    folder = write(0, {"a": 1e-3, "b": 3e-3})
+    quick = read_run(folder)
+    for case_key, side in sides(load(folder)).items():
+        values = [reading.value for reading in side.readings]
+        assert quick.values[case_key] == ("time", pytest.approx((values[0] * values[1]) ** 0.5))
+    assert set(quick.values) == {key(case) for file in load(folder).files for case in file.cases}
+
+
+def test_a_torn_run_is_read_and_a_broken_one_left_out(
+    month: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = month / "Imaginary GPU" / "run-19" / "0-f.jsonl"
+    torn.write_bytes(torn.read_bytes()[:-20])
+    write(25, {"slow": 1.02e-3}, schema=SCHEMA + 1)
+    (month / "empty").mkdir()
+    found = history(month)
+    assert found.runs == 20
+    assert len(found.left_out) == 1
+    assert f"schema {SCHEMA + 1}" in found.left_out[0]
+    assert main(["history", str(month)]) == 1
+    assert "left out" in capsys.readouterr().err
+
+
+def test_worker_processes_give_the_same(month: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [(series.key, series.values, series.steps) for series in history(month).series]
+    monkeypatch.setattr(module, "POOL_FROM", 2)
+    assert [(s.key, s.values, s.steps) for s in history(month).series] == alone
+
+
+def test_nothing_to_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="holds no run"):
+        history(tmp_path)
+    assert main(["history", str(tmp_path / "missing")]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
