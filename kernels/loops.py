@@ -104,13 +104,18 @@ def repeated(op: Op, steps: int, x: Any, a: Any, b: Any) -> Any:
     return values[first + (steps - first) % (len(values) - first)]
 
 
+_WHOLE = r".pragma \22nounroll\22;"
+"""Keeps the assembler from copying a short body and mixing the copies. The quotation marks are
+written as LLVM does inside a string."""
+
+
 def _menu(loops: Sequence[tuple[list[str], list[str], list[str]]], declared: str) -> str:
     """PTX that runs loop number $1 for $2 rounds."""
     entries = ", ".join(f"E{i}" for i in range(len(loops)))
     lines = [declared, ".reg .s32 left; .reg .pred more;"]
     lines += [f"entries: .branchtargets {entries};", "brx.idx $1, entries;"]
     for i, (before, body, after) in enumerate(loops):
-        lines += [f"E{i}:", *before, "mov.s32 left, $2;", f"L{i}:", "{", *body, "}"]
+        lines += [f"E{i}:", *before, "mov.s32 left, $2;", f"L{i}:", _WHOLE, "{", *body, "}"]
         lines += ["sub.s32 left, left, 1;", "setp.gt.s32 more, left, 0;", f"@more bra L{i};"]
         lines += [*after, "bra DONE;"]
     return "\n".join(["{", *lines, "DONE:"])
@@ -196,7 +201,7 @@ def chain_over(held: int) -> Callable:
     steps = chain_over_steps(held)
     lines = [f".reg .f32 r<{held}>; .reg .f32 x; .reg .s32 left; .reg .pred more;"]
     lines += [f"ld.global.f32 r{i}, [$2+{4 * i}];" for i in range(held)]
-    lines += ["mov.f32 x, $3;", "mov.s32 left, $1;", "TURN:"]
+    lines += ["mov.f32 x, $3;", "mov.s32 left, $1;", "TURN:", _WHOLE]
     lines += [f"fma.rn.f32 x, x, $4, {r};" for r in _in_turn(steps, "r", held)]
     lines += ["sub.s32 left, left, 1;", "setp.gt.s32 more, left, 0;", "@more bra TURN;"]
 
