@@ -141,6 +141,23 @@ METRICS: dict[str, Metric] = {
             "operations_per_clock_per_sm", "1", "higher", "Results a clock an SM, read on the SM"
         ),
         Metric("resident_blocks", "1", None, "Blocks seen resident on one SM at once, at most"),
+        Metric(
+            "batch_cycles",
+            "cycle",
+            "lower",
+            "SM cycles from one batch of a warp's independent loads to its next, mean over blocks",
+        ),
+        Metric("loaded_bytes", "B", "lower", "Bytes that blocks load, each time counted"),
+        *(
+            Metric(f"driver_{name}", unit, None, f"Launches put to the driver: {what}", vector=True)
+            for name, unit, what in (
+                ("threads", "1", "threads a block"),
+                ("registers", "1", "registers a thread"),
+                ("static_smem", "B", "static shared memory a block"),
+                ("dynamic_smem", "B", "dynamic shared memory a block"),
+                ("blocks", "1", "its answer, resident blocks an SM"),
+            )
+        ),
         Metric("lane_differs", "1", None, "Share of threads with %laneid other than linear mod 32"),
         Metric("slot_differs", "1", None, "Share of threads with %warpid other than linear / 32"),
         Metric("warps_per_block", "1", None, "Warp slots that one block was seen in, at most"),
@@ -168,6 +185,15 @@ METRICS: dict[str, Metric] = {
         Metric("roundtrip_seconds", "s", "lower", "Host time of a launch and a synchronisation"),
         Metric("error_code", "1", None, "CUresult of the call, 0: success"),
         Metric("error_codes", "1", None, "CUresult of each call in turn, 0: success", vector=True),
+        Metric(
+            "lost_share",
+            "1",
+            "lower",
+            "Share of the exact sum that the result lacks",
+        ),
+        Metric(
+            "wrong_reads", "1", "lower", "Reads of another thread's value that found a wrong one"
+        ),
     )
 }
 
