@@ -19,14 +19,15 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from analysis.units import raised
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072b2", "#d55e00", "#009e73", "#e69f00"
-PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#8c8c8c"
+PURPLE, SKY, GREY = "#cc79a7", "#56b4e9", "#767676"
 PALETTE = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, GREY]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
 INK = "#24292f"
@@ -35,11 +36,11 @@ MODEL = (0, (4, 2))
 
 _RC = {
     **sns.axes_style("whitegrid"),
-    **sns.plotting_context("notebook", font_scale=0.85),
+    **sns.plotting_context("notebook", font_scale=0.92),
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "axes.edgecolor": INK,
     "axes.facecolor": "none",
-    "axes.prop_cycle": mpl.cycler(color=PALETTE),
+    "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.facecolor": "none",
@@ -50,7 +51,7 @@ _RC = {
     "grid.linewidth": 0.6,
     "image.cmap": "cividis",
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 9.5,
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "svg.fonttype": "none",
@@ -66,7 +67,7 @@ def theme() -> Iterator[None]:
 
 
 def figure(
-    rows: int = 1, columns: int = 1, *, width: float = 7.0, height: float = 3.9, **options: Any
+    rows: int = 1, columns: int = 1, *, width: float = 6.2, height: float = 3.8, **options: Any
 ) -> tuple[Figure, Any]:
     """A figure and its Axes (an array of them for several), inches; options as for subplots."""
     drawing = Figure(figsize=(width, height), layout="constrained")
@@ -111,17 +112,25 @@ def model(axes: Axes, x: Any, y: Any, label: str | None = None, color: str = INK
     axes.plot(x, y, color=color, linestyle=MODEL, linewidth=1.4, label=label, zorder=2.5)
 
 
-def limit(axes: Axes, value: float, text: str, *, horizontal: bool = True) -> None:
-    """A dashed line with its name on it: a peak, a capacity, a predicted knee."""
+def limit(
+    axes: Axes, value: float, text: str, *, horizontal: bool = True, end: str = "start"
+) -> None:
+    """A dashed line with its name on it: a peak, a capacity, a predicted knee.
+
+    The name stands above a horizontal line, at its `start` (left) or `end` (right); beside the
+    top of a vertical one, on its right (`start`) or left (`end`).
+    """
     draw = axes.axhline if horizontal else axes.axvline
     draw(value, color=INK, linestyle=MODEL, linewidth=1.1, zorder=1.5)
-    place: dict[str, Any] = (
-        {"xy": (0.01, value), "xycoords": axes.get_yaxis_transform(), "xytext": (0, 3)}
-        if horizontal
-        else {"xy": (value, 0.98), "xycoords": axes.get_xaxis_transform(), "xytext": (4, 0)}
-    )
-    vertical = "bottom" if horizontal else "top"
-    axes.annotate(text, textcoords="offset points", va=vertical, fontsize=8.5, **place)
+    first = end == "start"
+    place: dict[str, Any]
+    if horizontal:
+        place = {"xy": (0.01 if first else 0.99, value), "xytext": (0, 3), "va": "bottom"}
+        place |= {"xycoords": axes.get_yaxis_transform(), "ha": "left" if first else "right"}
+    else:
+        place = {"xy": (value, 0.98), "xytext": (4 if first else -4, 0), "va": "top"}
+        place |= {"xycoords": axes.get_xaxis_transform(), "ha": "left" if first else "right"}
+    axes.annotate(text, textcoords="offset points", fontsize=9, **place)
 
 
 def log2_axis(
@@ -132,14 +141,34 @@ def log2_axis(
     most: int = 12,
 ) -> None:
     """A logarithmic axis with ticks at the measured values (at most so many), spelled by `form`."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
     getattr(axes, f"set_{which}scale")("log", base=2)
-    ticks = sorted(set(values))
-    step = -(-len(ticks) // most)
+    ticks(axes, values, form, which, most)
+
+
+def ticks(
+    axes: Axes,
+    values: Iterable[float],
+    form: Callable[[float], str],
+    which: str = "x",
+    most: int = 12,
+) -> None:
+    """Ticks at the measured values (at most so many) and nowhere else, spelled by `form`."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    places = sorted(set(values))
+    step = -(-len(places) // most)
     # Counted from the end: the largest value is the one that a reader looks for.
-    axis.set_major_locator(FixedLocator(ticks[::-1][::step][::-1]))
+    axis.set_major_locator(FixedLocator(places[::-1][::step][::-1]))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: raised(form(value))))
+    format_axis(axes, form, which)
+
+
+def log_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> None:
+    """A logarithmic axis with ticks at 1, 2 and 5 times powers of ten, spelled by `form`."""
+    getattr(axes, f"set_{which}scale")("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5), numticks=9))
+    axis.set_minor_locator(NullLocator())
+    format_axis(axes, form, which)
 
 
 def format_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> None:
@@ -170,10 +199,12 @@ def svg(drawing: Figure) -> str:
 
 
 def save(drawing: Figure, stem: Path) -> str:
-    """Write `stem`.svg and `stem`.png (on white, for print); return the SVG text."""
+    """Write `stem`.svg and `stem`.png, on white; return the SVG text, which has no ground."""
     text = svg(drawing)
+    drawing.set_layout_engine("none")  # it is laid out; a second time costs as much as drawing
     stem.parent.mkdir(parents=True, exist_ok=True)
-    stem.with_name(stem.name + ".svg").write_text(text, encoding="utf-8")
+    on_white = text.replace("<defs>", '<rect width="100%" height="100%" fill="#fff"/><defs>', 1)
+    stem.with_name(stem.name + ".svg").write_text(on_white, encoding="utf-8")
     drawing.savefig(
         stem.with_name(stem.name + ".png"), dpi=144, facecolor="white", metadata={"Software": None}
     )
@@ -184,10 +215,10 @@ def digest(data: pd.DataFrame) -> str:
     """SHA-256 of what a figure draws: columns and rows, numbers to six significant digits.
 
     Pixels differ between versions of matplotlib and the last bits of a model's curve between
-    machines; the data to six digits do not.
+    machines; the data to six digits do not. The order of the rows does not count.
     """
-    rows = [[_plain(value) for value in row] for row in data.itertuples(index=False, name=None)]
-    text = json.dumps([list(map(str, data.columns)), rows], separators=(",", ":"))
+    rows = [json.dumps([*map(_plain, row)]) for row in data.itertuples(index=False, name=None)]
+    text = json.dumps([[*map(str, data.columns)], sorted(rows)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -23,6 +23,8 @@ from results.store import Recording
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
+PIXELS_A_POINT = 1.6
+"""Widest that a figure is shown: a fifth over its print size, so that it suits the text."""
 MARKS = {
     "confirmed": "✓",
     "contradicted": "✗",
@@ -94,7 +96,12 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
     summaries = [summarise(data) for data in runs]
     page = _page(runs, summaries, sections, absent)
     (output / "index.html").write_text(page, encoding="utf-8")
-    errors = [entry.error for section in sections for entry in section.entries if entry.error]
+    errors = [
+        f"{section.question.title} {entry.error}"
+        for section in sections
+        for entry in section.entries
+        if entry.error
+    ]
     return errors, [problem for summary in summaries for problem in summary.problems]
 
 
@@ -115,7 +122,7 @@ def _entry(question: Question, data: RunData, output: Path, several: bool) -> En
         return Entry(data.name, answer, "", figures, table, sources)
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        return Entry(data.name, None, f"{question.title}: {type(error).__name__}: {error}")
+        return Entry(data.name, None, f"{type(error).__name__}: {error}")
 
 
 def _why_absent(question: Question, runs: Sequence[RunData]) -> str:
@@ -140,7 +147,7 @@ def inline(text: str, name: str, alt: str) -> Markup:
     head, rest = text.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     width = re.search(r'width="([\d.]+)pt"', head)
-    size = f' style="max-width:{float(width[1]) * 4 / 3:.0f}px"' if width else ""
+    size = f' style="max-width:{float(width[1]) * PIXELS_A_POINT:.0f}px"' if width else ""
     return Markup(
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{box[0] if box else ""} role="img" aria-label="{escape(alt)}"{size}>{rest}'

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from analysis import plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
@@ -24,11 +27,6 @@ def _method(data: RunData) -> str:
 
 def _name(kernel: str) -> str:
     return kernel.replace("_", " ")
-
-
-def _forms(rows: pd.DataFrame) -> list[str]:
-    """The forms that `rows` has, in the order of the story."""
-    return [_name(kernel) for kernel in FORMS if kernel in set(rows["kernel"])]
 
 
 def _named(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -56,7 +54,7 @@ def block_size(data: RunData) -> Answer | None:
         f"differ by at most {units.percent(difference)} in any form (processes spread by "
         f"{units.percent(spread)})"
     )
-    if equal:
+    if equal and resident[[128, 256, 512]].nunique() == 1:
         text += ", since what counts is warps an SM, not warps a block"
     if len(losers):
         text += "; " + " and ".join(
@@ -104,11 +102,13 @@ def _draw_blocks(rows: pd.DataFrame) -> Figure:
     figure, (above, below) = plots.figure(
         2, 1, height=4.8, sharex=True, height_ratios=(2.4, 1), gridspec_kw={"hspace": 0.06}
     )
-    order = list(dict.fromkeys(rows["kernel"]))
+    order = [name for name in map(_name, FORMS) if name in set(rows["kernel"])]
     plots.lines(above, rows, "block", "bandwidth", "kernel", order=order)
     if rows["peak"].notna().all():
         plots.limit(above, rows["peak"].iloc[0], "peak")
-    above.set(ylim=(0, None), ylabel="bandwidth")
+        above.set(ylim=(0, 1.1 * rows["peak"].iloc[0]))
+    above.set_ylim(bottom=0)
+    above.set_ylabel("bandwidth")
     plots.format_axis(above, units.bandwidth)
     plots.legend(above)
     warps = rows.assign(warps=rows["occupancy"] * rows["most"])
@@ -135,7 +135,7 @@ def size(data: RunData) -> Answer | None:
     empty = data.select("selfcheck", "empty")
     launch = float(empty["median_seconds"].iloc[0]) if not empty.empty else None
     text = (
-        f"{_name(best['kernel'])} moves {units.bandwidth(best['bandwidth'])} at n = "
+        f"The {_name(best['kernel'])} form moves {units.bandwidth(best['bandwidth'])} at n = "
         f"{_n(best['n'])}" + _of_peak(best) + f"; it takes n = {_n(full['n'])} to reach 90% of "
         f"that, and at n = {_n(smallest['n'])} the {units.seconds(smallest['median_seconds'])} are "
         "almost all launch" + (f" (an empty kernel: {units.seconds(launch)})" if launch else "")
@@ -176,7 +176,8 @@ def _of_peak(row: pd.Series) -> str:
 
 def _draw_sizes(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure()
-    plots.lines(axes, rows, "n", "bandwidth", "kernel")
+    order = [name for name in map(_name, FORMS) if name in set(rows["kernel"])]
+    plots.lines(axes, rows, "n", "bandwidth", "kernel", order=order)
     axes.set(yscale="log", xlabel="elements", ylabel="bandwidth")
     ends = axes.get_ylim()
     curve = rows.drop_duplicates("n").sort_values("n")
@@ -185,10 +186,9 @@ def _draw_sizes(rows: pd.DataFrame) -> Figure:
         axes.annotate(
             "all time is launch",
             (curve["n"].iloc[1], (curve["moved"] / curve["launch"]).iloc[1]),
-            xytext=(-6, 4),
+            xytext=(10, -4),
             textcoords="offset points",
-            ha="right",
-            fontsize=8.5,
+            fontsize=9,
         )
     if rows["peak"].notna().all():
         plots.limit(axes, rows["peak"].iloc[0], "DRAM peak")
@@ -229,8 +229,9 @@ def peers(data: RunData) -> Answer | None:
     drawn["kernel"] = drawn["kernel"].map(_name)
     return Answer(
         text=(
-            f"At n = {n_largest}, {_name(form)} runs at {ratios}; over all sizes the best form is "
-            f"never slower than {units.ratio(least)} the best peer ({dtype}, n = {_n(n)})."
+            f"At n = {n_largest}, the {_name(form)} form reaches {ratios}; over all "
+            f"sizes the best form has at least {units.ratio(least)} the speed of the best peer "
+            f"({dtype}, n = {_n(n)})."
         ),
         verdict="measured",
         plots=(
@@ -256,17 +257,32 @@ def _draw_peers(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=0.9 + 0.32 * len(rows))
     colors = rows["who"].map({"warpgauge": plots.BLUE, "peer": plots.GREY})
     bars = axes.barh(rows["kernel"], rows["bandwidth"], color=colors, height=0.66)
-    axes.bar_label(bars, [units.bandwidth(v) for v in rows["bandwidth"]], padding=4, fontsize=9)
-    for who, color in (("warpgauge", plots.BLUE), ("peer", plots.GREY)):
-        axes.barh([], [], color=color, label=who)
+    labels = [units.bandwidth(value) for value in rows["bandwidth"]]
+    # Inside the bar, so that no label meets the line of the peak.
+    for bar, label in zip(bars, labels, strict=True):
+        place = (bar.get_width(), bar.get_y() + bar.get_height() / 2)
+        axes.annotate(
+            label,
+            place,
+            xytext=(-5, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            color="white",
+            fontsize=9,
+        )
+    handles: list[Artist] = [
+        Patch(color=plots.BLUE, label="warpgauge"),
+        Patch(color=plots.GREY, label="peer"),
+    ]
     if rows["peak"].notna().all():
         plots.limit(axes, rows["peak"].iloc[0], "", horizontal=False)
-        axes.plot([], [], color=plots.INK, linestyle=plots.MODEL, label="DRAM peak")
+        handles.append(Line2D([], [], color=plots.INK, linestyle=plots.MODEL, label="DRAM peak"))
     top = max(rows["bandwidth"].max(), rows["peak"].fillna(0).max())
-    axes.set(xlim=(0, 1.12 * top), xlabel="bandwidth")
+    axes.set(xlim=(0, 1.03 * top), xlabel="bandwidth")
     axes.grid(visible=False, axis="y")
     plots.format_axis(axes, units.bandwidth, "x")
-    plots.legend(axes)
+    plots.legend(axes, handles=handles)
     return figure
 
 

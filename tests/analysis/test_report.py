@@ -1,0 +1,373 @@
+"""The report: any run gives a whole page, what is missing is said once, one view cannot sink it."""
+
+import io
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+import pytest
+
+from analysis import plots
+from analysis.__main__ import main
+from analysis.report import build as builder
+from analysis.report.build import build, inline, tabulate
+from analysis.report.question import GROUPS, Answer, Plot, Question, RunData, questions
+from results.schema import Case
+from results.store import load
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+ROOT = Path(__file__).parents[2]
+
+
+class Page(HTMLParser):
+    """Ids, links and texts of a page; fails on tags that do not nest."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.open, self.addresses = [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if tag == "a" else []
+        self.addresses += [v for k, v in attributes.items() if k in ("src", "href", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def report(synthetic_run, tmp_path_factory):
+    """Folder of the report of the synthetic run."""
+    folder = tmp_path_factory.mktemp("report")
+    start = time.perf_counter()
+    assert build([load(synthetic_run)], folder) == ([], [])
+    assert time.perf_counter() - start < 30
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(report):
+    return (report / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_page_nests_and_its_anchors_resolve(text):
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    anchors = [link[1:] for link in page.links if link.startswith("#")]
+    assert len(anchors) > 10
+    assert set(anchors) <= set(page.ids)
+
+
+def test_nothing_is_fetched_from_another_host(text):
+    page = Page(text)
+    assert [a for a in page.addresses if re.match(r"(\w+:)?//", a)] == []
+    assert "url(http" not in text
+    assert "@import" not in text
+
+
+def test_first_screen_says_gpu_date_speed_share_and_health(text):
+    head = text[text.index("<header") : text.index("</header>")]
+    for part in ("Synthetic GPU", "2000-01-01", "918 GB/s", "91.8%", "Nothing is wrong"):
+        assert part in head
+
+
+def test_every_axpy_question_is_answered_with_a_figure(text, report):
+    asked = [question for question in questions() if question.families == ("axpy",)]
+    assert len(asked) >= 5
+    for question in asked:
+        article = text[text.index(f'<article id="{question.slug}"') :]
+        article = article[: article.index("</article>")]
+        assert '<svg xmlns="http://www.w3.org/2000/svg"' in article
+        assert "How this was measured" in article
+        assert "<table>" in article
+        assert 'class="mark' in article
+        for suffix in (".svg", ".png"):
+            assert (report / "figures" / f"{question.slug}{suffix}").stat().st_size > 1000
+
+
+def test_every_figure_has_an_alternative_text(text):
+    for svg in re.findall(r"<svg [^>]*>", text):
+        assert re.search(r'role="img" aria-label="[^"]{20,}"', svg)
+
+
+def test_it_is_small(report):
+    assert (report / "index.html").stat().st_size < 6e6
+
+
+def test_source_links_lead_to_the_checkout(text, report):
+    links = re.findall(r'href="([^"]*kernels/axpy\.py)#L\d+"', text)
+    if (ROOT / "kernels" / "axpy.py").is_file():
+        assert links
+    for link in links:
+        assert (report / link).resolve().is_file()
+
+
+def answers(data):
+    return {
+        q.title: q.answer(data) for q in questions() if set(q.families) <= set(data.frame["family"])
+    }
+
+
+def test_answers_come_from_the_data(synthetic_run):
+    """The generator's decrees: 64% of 0.92 for 64 threads; 100 GB/s apart; a knee by arithmetic."""
+    found = answers(RunData(load(synthetic_run)))
+    block = found["Why 256 threads a block, not 128 or 512?"]
+    assert block.verdict == "contradicted"
+    assert "differ by at most 0.0%" in block.text
+    assert "32 threads lose up to 40.0% (32 resident warps)" in block.text
+    peers = found["Is a Python kernel as fast as libraries and CUDA C?"]
+    assert "1.314× cublas" in peers.text
+    same = found["Does twice the arithmetic leave AXPY's time unchanged?"]
+    assert same.verdict == "confirmed"
+    assert "twice the arithmetic takes 1.000×" in same.text
+
+
+def test_the_knee_is_where_the_decree_puts_it(synthetic_run):
+    from analysis.views.axpy_arithmetic import _series, parameters
+
+    data = RunData(load(synthetic_run))
+    knee = _series(data)["fma_independent", "full"].knee()
+    # bytes / (share of the peak) = FMAs / rate: 12 B / 0.8 TB/s over 1 / 12.8 T FMA/s.
+    assert knee == pytest.approx(12 / 0.8e12 * 12.8e12, rel=0.01)
+    known = parameters(data)
+    assert known.dram_latency.value == 600
+    assert known.fma_rate.value == 4
+    assert known.dram_bandwidth.value == pytest.approx(0.92e12, rel=0.01)
+
+
+def slower(case, factor):
+    """The same case with its times stretched."""
+    samples = case.samples
+    assert samples is not None
+    stretched = [t * factor for t in samples.time_s]
+    return Case(
+        **{name: getattr(case, name) for name in case.__struct_fields__ if name != "samples"},
+        samples=type(samples)(stretched, samples.stop, samples.cache, samples.sm_clock_hz),
+    )
+
+
+def test_other_data_give_the_other_verdict(synthetic_run, record):
+    """Where 512 threads lose 10% and twice the arithmetic costs 20%, the report says so."""
+    cases = []
+    for case in load(synthetic_run).files[0].cases:
+        if case.family == "axpy":
+            lame = case.params.get("block") == 512 or case.params.get("extra_fma", 0) >= 1
+            cases.append(slower(case, 1.2) if lame else case)
+    found = answers(RunData(load(record(cases))))
+    assert found["Why 256 threads a block, not 128 or 512?"].verdict == "confirmed"
+    same = found["Does twice the arithmetic leave AXPY's time unchanged?"]
+    assert same.verdict == "contradicted"
+    assert same.text.startswith("No: twice the arithmetic takes 1.200×")
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [],
+        [Case("axpy", "vector", {"n": 1, "dtype": "float32", "block": 64}, "skipped", reason="x")],
+        [Case("axpy", "vector", {"n": 1, "dtype": "float32", "block": 64}, "failed", reason="x")],
+        [Case("other", "kernel", {}, "ok")],
+    ],
+    ids=["none", "skipped", "failed", "foreign"],
+)
+def test_a_run_with_nothing_to_show_still_has_a_page(cases, record, tmp_path):
+    errors, _ = build([load(record(cases))], tmp_path / "report")
+    assert errors == []
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    Page(text)
+    assert text.count("Why 256 threads a block") == 1  # in the list of what is not in this run
+    assert "lacks the cases that it needs" in text
+
+
+def test_one_kernel_one_process_is_enough(synthetic_run, record, tmp_path):
+    """A run of the quick profile, cut short: no peers, no extra FMAs, no chase, no end."""
+    cases = [
+        case
+        for case in load(synthetic_run).files[0].cases
+        if case.kernel == "vector" and case.params["dtype"] == "float32"
+    ]
+    recording = load(record(cases, end=False))
+    errors, problems = build([recording], tmp_path / "report")
+    assert errors == []
+    assert len(problems) == 1
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "This run is not whole" in text
+    assert "no end line" in text
+    assert "Why 256 threads" in text
+
+
+@pytest.fixture
+def one_question(monkeypatch):
+    """The report asks one question only, for tests of what surrounds the answers."""
+    asked = [q for q in questions() if q.row == 2 and q.families == ("axpy",)][:1]
+    monkeypatch.setattr(builder, "questions", lambda: asked)
+    return asked
+
+
+def test_the_same_run_gives_the_same_page(synthetic_run, tmp_path, one_question):
+    pages = []
+    for name in "ab":
+        build([load(synthetic_run)], tmp_path / name)
+        pages.append((tmp_path / name / "index.html").read_text(encoding="utf-8"))
+    assert pages[0] == pages[1]
+
+
+def test_several_runs_are_set_side_by_side(synthetic_run, record, tmp_path, one_question):
+    other = load(record(load(synthetic_run).files[0].cases[2:]))
+    assert build([load(synthetic_run), other], tmp_path / "report") == ([], [])
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert text.count("<h4>synthetic</h4>") == text.count("<h4>run</h4>") == 1
+    assert text.count('<section class="run"') == 2
+
+
+def broken(data):
+    raise ZeroDivisionError("<b>no</b>")
+
+
+def test_a_view_that_raises_costs_its_own_question_only(
+    synthetic_run, tmp_path, one_question, capsys
+):
+    one_question.insert(0, Question(3, "What breaks?", ("axpy",), broken))
+    assert main(["report", str(synthetic_run), "--output", str(tmp_path)]) == 4
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError" in error
+    assert "please report it: What breaks?" in error
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "This question could not be answered: ZeroDivisionError: &lt;b&gt;no&lt;/b&gt;" in text
+    assert "Why 256 threads" in text
+    Page(text)
+
+
+def test_command_writes_where_told(synthetic_run, tmp_path, one_question, capsys):
+    assert main(["report", str(synthetic_run), "--output", str(tmp_path / "a" / "b")]) == 0
+    assert (tmp_path / "a" / "b" / "index.html").is_file()
+    assert "index.html (0." in capsys.readouterr().out
+
+
+def test_command_says_what_is_not_whole(record, tmp_path, capsys):
+    run = record([Case("other", "kernel", {"n": 1}, "ok")], end=False)
+    assert main(["report", str(run), "--output", str(tmp_path / "r")]) == 2
+    assert "not whole: 0-axpy.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["missing"], ["--check"], ["--readme", "a", "b"], ["--readme", "missing"]]
+)
+def test_command_mistakes_are_one_line(argv, capsys):
+    assert main(["report", *argv]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_output_that_is_a_file_is_one_line(synthetic_run, tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert main(["report", str(synthetic_run), "--output", str(tmp_path / "file")]) == 3
+    assert "name another folder with --output" in capsys.readouterr().err
+
+
+def test_readme_figures_are_checked_by_their_data(synthetic_run, record, tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.report_command.FIGURES", tmp_path)
+    check = ["report", "--readme", "--check", str(synthetic_run)]
+    assert main(check) == 2
+    assert main(["report", "--readme", str(synthetic_run)]) == 0
+    digests = json.loads((tmp_path / "digests.json").read_text())
+    assert {"bandwidth-by-size", "bandwidth-by-block"} <= set(digests)
+    assert main(check) == 0
+    other = record([slower(c, 1.01) for c in load(synthetic_run).files[0].cases if c.samples])
+    assert main(["report", "--readme", "--check", str(other)]) == 2
+    (tmp_path / "bandwidth-by-size.png").unlink()
+    assert main(check) == 2
+
+
+def test_digests_ignore_the_last_bits_and_nothing_else():
+    data = pd.DataFrame({"x": [1.0, 2.0], "k": ["a", "b"]})
+    assert plots.digest(data) == plots.digest(data * 1)
+    assert plots.digest(data.assign(x=data["x"] * (1 + 1e-9))) == plots.digest(data)
+    assert plots.digest(data.assign(x=data["x"] * (1 + 1e-4))) != plots.digest(data)
+    assert plots.digest(data.rename(columns={"x": "y"})) != plots.digest(data)
+    assert plots.digest(data[::-1]) == plots.digest(data)
+
+
+def test_every_row_of_the_claims_has_one_chapter():
+    rows = sorted(row for rows in GROUPS.values() for row in rows)
+    assert rows == list(range(1, 29))
+
+
+def test_every_question_has_a_place_of_its_own():
+    slugs = [question.slug for question in questions()]
+    assert len(slugs) == len(set(slugs))
+    readme = [question.readme for question in questions() if question.readme]
+    assert len(readme) == len(set(readme))
+    for question in questions():
+        assert question.title.endswith("?")
+        assert question.group in GROUPS
+
+
+def test_the_theme_does_not_leak():
+    before = matplotlib.rcParams["svg.fonttype"]
+    with plots.theme():
+        assert matplotlib.rcParams["svg.fonttype"] == "none"
+    assert matplotlib.rcParams["svg.fonttype"] == before
+
+
+def test_two_inlined_figures_share_no_id():
+    with plots.theme():
+        figure, axes = plots.figure()
+        axes.plot([1, 2], [1, 2], marker="o")
+        text = plots.svg(figure)
+    both = inline(text, "one", "a & b") + inline(text, "two", "c")
+    page = Page(both)
+    assert len(page.ids) == len(set(page.ids))
+    references = set(re.findall(r'(?:url\(#|href="#)([^")]+)', both))
+    assert references
+    assert references <= set(page.ids)
+    assert 'aria-label="a &amp; b"' in both
+    assert plots.INK not in both
+
+
+def test_table_cells_are_pretty_and_sort_by_value():
+    frame = pd.DataFrame(
+        {"kernel": ["a", "b"], "n": [1 << 28, 1 << 9], "bandwidth": [1.0e12, float("nan")]}
+    )
+    table = tabulate(frame)
+    assert table.columns == [("kernel", False), ("n", True), ("bandwidth", True)]
+    assert table.rows == [
+        [("a", "a"), ("2²⁸", 1 << 28), ("1.00 TB/s", 1.0e12)],
+        [("b", "b"), ("512", 512), ("", "")],
+    ]
+
+
+def test_an_answer_is_escaped(synthetic_run, tmp_path, monkeypatch):
+    evil = Answer("<script>alert(1)</script>", "measured", (), method="<i>")
+    monkeypatch.setattr(builder, "questions", lambda: [Question(1, "<q>?", (), lambda _: evil)])
+    build([load(synthetic_run)], tmp_path)
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
+    assert "&lt;q&gt;?" in text
+
+
+def test_a_plot_draws_its_own_data_and_nothing_else(synthetic_run):
+    """The digest is of what is drawn only if drawing needs no more than the data."""
+    data = RunData(load(synthetic_run))
+    with plots.theme():
+        for answer in answers(data).values():
+            for plot in answer.plots if answer else ():
+                assert isinstance(plot, Plot)
+                copy = pd.read_csv(io.StringIO(plot.data.to_csv(index=False)))
+                assert plots.svg(plot.draw(copy))
