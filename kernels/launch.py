@@ -76,13 +76,13 @@ def _by_cupy(pointers: list[Any]) -> Queue:
     """The current stream is CuPy's way to choose one: setting it belongs to the launch."""
     import cupy
 
-    from kernels.peers import external_stream
+    from kernels.peers import cupy_stream
 
     kernel = cupy.RawKernel(_SOURCE, "two_arrays" if pointers else "empty")
     arguments = tuple(pointers)
 
     def queue(stream: Any) -> None:
-        with external_stream(int(stream)):
+        with cupy_stream(stream):
             kernel((1,), (THREADS,), arguments)
 
     return queue
@@ -220,7 +220,7 @@ def error_code(call: Callable[[], Any]) -> int:
         name = re.search(r"CUDA_ERROR_\w+", str(error))
         if name is None:
             raise
-        return int(driver.CUresult[name.group()])
+        return int(getattr(driver.CUresult, name.group()))
     return 0
 
 
