@@ -67,6 +67,12 @@ def _bandwidth_of_peak(context: Context) -> float | None:
     return bandwidth / peak
 
 
+def _utilisation(context: Context) -> float | None:
+    bandwidth = context.case.metrics.get("load_bandwidth")
+    peak = context.number("memory_bandwidth_peak")
+    return scalar(bandwidth) / peak if bandwidth is not None and peak else None
+
+
 def _operations_per_second(context: Context) -> float | None:
     work, seconds = context.case.work, context.seconds
     return work.operations / seconds if work and work.operations and seconds else None
@@ -129,6 +135,14 @@ METRICS: dict[str, Metric] = {
             _occupancy,
         ),
         Metric("relative_error", "1", "lower", "Largest error against the float64 reference"),
+        Metric("load_bandwidth", "B/s", None, "What load generators read while the probe ran"),
+        Metric(
+            "utilisation",
+            "1",
+            None,
+            "load_bandwidth over the device's peak",
+            _utilisation,
+        ),
         Metric("latency_cycles", "cycle", "lower", "SM cycles from issue to use"),
         Metric(
             "latency_seconds",
