@@ -92,7 +92,7 @@ def early_exit(cycles, log):
         log[at + STOP] = ptx.globaltimer()
 
 
-@jit
+@jit(max_registers=32)
 def private_memory(cycles, log, foreign, addresses):
     """Blocks that share an SM fill one shared array each, wait, and look for others' words."""
     words = cuda.shared.array(WORDS, np.int32)

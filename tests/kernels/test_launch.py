@@ -1,0 +1,73 @@
+"""Launch: limits, error names, and what the child's answer must be."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from kernels import child, late_error, launch
+from kernels.compat import SIMULATOR
+from kernels.spec import Unavailable, WrongAnswer
+
+
+@pytest.mark.parametrize("limit", launch.LIMITS)
+def test_one_more_differs_in_one_place(limit):
+    allowed, beyond = launch.LIMITS[limit]
+    before, after = (*allowed.grid, *allowed.block), (*beyond.grid, *beyond.block)
+    assert sorted(b - a for a, b in zip(before, after, strict=True)) == [0] * 5 + [1]
+    assert prod(allowed.block) <= 1024
+
+
+@pytest.mark.skipif(SIMULATOR, reason="cuda.bindings may be missing beside the simulator")
+class TestErrorCode:
+    def test_by_name(self):
+        def call():
+            raise RuntimeError("CUDA_ERROR_INVALID_VALUE: one or more parameters ...")
+
+        assert launch.error_code(call) == 1
+
+    def test_success(self):
+        assert launch.error_code(lambda: None) == 0
+
+    def test_another_error_is_not_swallowed(self):
+        def call():
+            raise RuntimeError("a bug of ours")
+
+        with pytest.raises(RuntimeError, match="a bug of ours"):
+            launch.error_code(call)
+
+
+def late(monkeypatch, answer):
+    def run(module, fault):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(child, "run", run)
+    return launch.FAMILY["late_error"].bind({"fault": "trap"}, None)
+
+
+def test_codes_of_the_child_are_the_reading(monkeypatch):
+    bound = late(monkeypatch, "[0, 0, 600, 719, 719, 719]")
+    assert bound.check() == 0.0
+    assert bound.reading() == {"error_codes": [0, 0, 600, 719, 719, 719]}
+    assert len(late_error.STEPS) == 6
+
+
+def test_a_kernel_that_broke_nothing_is_wrong(monkeypatch):
+    with pytest.raises(WrongAnswer, match="broke nothing"):
+        late(monkeypatch, "[0, 0, 0, 0, 0, 0]").check()
+
+
+def test_a_child_that_hangs_is_a_reason(monkeypatch):
+    with pytest.raises(Unavailable, match="the child process hung: killed after 60 s"):
+        late(monkeypatch, child.ChildError("hung: killed after 60 s"))
+
+
+@pytest.mark.ptx
+@pytest.mark.skipif(SIMULATOR, reason="the simulator compiles nothing")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_cuda_c_compiles(arch):
+    assert launch.compiled(arch).code
+    assert late_error.compiled(arch).code
