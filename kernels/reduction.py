@@ -191,7 +191,7 @@ KERNELS = (
         "reduce4 as published with 1024 threads a block: the share of the sum it loses",
         launches.outside_range,
         _fixed(tree.reduce4_as_published),
-        ({"n": 2048, "dtype": "float32", "block": 1024},),
+        ({"n": 1024, "dtype": "float32", "block": 1024},),
     ),
     _kernel(
         "cub",

@@ -12,6 +12,10 @@ from kernels.spec import Bound, Machine, Params, Unavailable, Work
 CUB_LIMIT = 2**31 - 1
 """CuPy hands larger arrays to a kernel of its own (cupy/cuda/cub.pyx counts in a C int)."""
 
+CUB_TILE = 64
+"""More additions than CUB's threads make one after the other in a tile (some 16 to 24). Else
+the error bound is that of numba's launch, at most 64 blocks of 128 threads, the narrower one."""
+
 
 def cub(problem: Problem, params: Params, machine: Machine) -> Bound:
     """`cupy.sum` or `cupy.max`, where it is CUB's DeviceReduce that runs.
@@ -34,7 +38,8 @@ def cub(problem: Problem, params: Params, machine: Machine) -> Bound:
 
     def queue(stream: Any) -> None:
         with cupy_stream(stream):
-            # The result of the call before goes back to the memory pool only now, behind it.
+            # The result before goes back to the memory pool, so that nothing new is allocated.
+            holder[0] = None
             holder[0] = reduce(data)
 
     return _bound(problem, machine, queue, lambda: holder[0], lambda: holder.__setitem__(0, None))
@@ -103,10 +108,7 @@ def _require_gpu(machine: Machine) -> None:
 def _bound(problem: Problem, machine: Machine, queue: Any, found: Any, poison: Any) -> Bound:
     def checked() -> float:
         done = Problem(problem.data, problem.dtype, problem.op, found().reshape(1))
-        # Nothing is known of its order of additions: the least favourable one that uses the
-        # whole device, a share of the elements to each thread.
-        threads = machine.sms * machine.max_threads_per_sm
-        return check(done, depth([(problem.n, 1), (threads, 1)], 64), machine)
+        return check(done, depth([(problem.n, 64), (64, 1)], 128) + CUB_TILE, machine)
 
     return Bound(
         launch=None,
