@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,9 @@ _RC = {
     "svg.fonttype": "none",
     "svg.hashsalt": "warpgauge",
 }
+
+LEAST_GAP = 0.075
+"""Share of an axis that the label of a tick needs."""
 
 
 @contextmanager
@@ -134,32 +138,35 @@ def limit(
 
 
 def log2_axis(
-    axes: Axes,
-    values: Iterable[float],
-    form: Callable[[float], str],
-    which: str = "x",
-    most: int = 12,
+    axes: Axes, values: Iterable[float], form: Callable[[float], str], which: str = "x"
 ) -> None:
-    """A logarithmic axis with ticks at the measured values (at most so many), spelled by `form`."""
+    """A logarithmic axis with ticks at the measured values, spelled by `form`."""
     getattr(axes, f"set_{which}scale")("log", base=2)
-    ticks(axes, values, form, which, most)
+    ticks(axes, values, form, which)
 
 
 def ticks(
-    axes: Axes,
-    values: Iterable[float],
-    form: Callable[[float], str],
-    which: str = "x",
-    most: int = 12,
+    axes: Axes, values: Iterable[float], form: Callable[[float], str], which: str = "x"
 ) -> None:
-    """Ticks at the measured values (at most so many) and nowhere else, spelled by `form`."""
+    """Ticks at measured values and nowhere else, spelled by `form`; set the scale before.
+
+    Where labels would meet, powers of two go first, then the larger values.
+    """
     axis = axes.xaxis if which == "x" else axes.yaxis
-    places = sorted(set(values))
-    step = -(-len(places) // most)
-    # Counted from the end: the largest value is the one that a reader looks for.
-    axis.set_major_locator(FixedLocator(places[::-1][::step][::-1]))
+    places = {float(value) for value in values}
+    seen = {place: float(axis.get_transform().transform([place])[0]) for place in places}
+    gap = LEAST_GAP * (max(seen.values()) - min(seen.values()))
+    kept: list[float] = []
+    for place in sorted(places, key=lambda value: (not _power_of_two(value), -value)):
+        if all(abs(seen[place] - seen[other]) >= gap for other in kept):
+            kept.append(place)
+    axis.set_major_locator(FixedLocator(sorted(kept)))
     axis.set_minor_locator(NullLocator())
     format_axis(axes, form, which)
+
+
+def _power_of_two(value: float) -> bool:
+    return value > 0 and math.log2(value).is_integer()
 
 
 def log_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> None:

@@ -78,6 +78,7 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
     A view that raises costs its own question only: the page says so in its place, and the
     traceback goes to stderr.
     """
+    output.mkdir(parents=True, exist_ok=True)
     runs = [RunData(recording) for recording in recordings]
     sections, absent = [], []
     with plots.theme():
@@ -92,7 +93,6 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
                 sections.append(Section(question, entries))
             else:
                 absent.append((question, _why_absent(question, runs)))
-    output.mkdir(parents=True, exist_ok=True)
     summaries = [summarise(data) for data in runs]
     page = _page(runs, summaries, sections, absent)
     (output / "index.html").write_text(page, encoding="utf-8")

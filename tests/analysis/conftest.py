@@ -8,13 +8,14 @@ same in every test run.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from results.schema import SCHEMA, Case, End, Launch, Run, Samples, Work
-from results.store import Writer, file_name
+from results.store import Writer, file_name, load
 
 PEAK = 1.0e12  # B/s
 L2 = 32 << 20  # B
@@ -49,7 +50,7 @@ PEERS = ("cublas", "cuda_float4", "cupy_elementwise", "memcpy")
 LINES = {"monolithic": 20, "grid_stride": 32, "unrolled": 45, "vector": 60}
 CENTRE = 1 << 28
 SIZES = [1 << e for e in range(10, 29, 2)]
-BLOCKS = [32, 64, 128, 256, 512, 1024]
+BLOCKS = [32, 64, 96, 128, 160, 256, 384, 512, 768, 1000, 1024]
 EXTRA = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 LATENCY = 600.0  # cycles
 
@@ -173,6 +174,18 @@ def synthetic_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for process in range(5):
         write_process(folder, process, list(axpy_cases(process)))
         write_process(folder, process, list(memory_cases()), "memory")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def report(synthetic_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the report of the synthetic run, which was built in time and without error."""
+    from analysis.report.build import build
+
+    folder = tmp_path_factory.mktemp("report")
+    start = time.perf_counter()
+    assert build([load(synthetic_run)], folder) == ([], [])
+    assert time.perf_counter() - start < 30
     return folder
 
 

@@ -1,12 +1,8 @@
 """The page in a browser: no error, every figure seen, tables sort, links lead somewhere."""
 
 import shutil
-from pathlib import Path
 
 import pytest
-
-from analysis.report.build import build
-from results.store import load
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = api.expect
@@ -26,13 +22,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def page_path(synthetic_run, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    build([load(synthetic_run)], folder)
-    return folder / "index.html"
-
-
-@pytest.fixture(scope="module")
 def browser():
     with api.sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
@@ -41,14 +30,14 @@ def browser():
 
 
 @pytest.fixture(params=WIDTHS)
-def page(request, browser, page_path):
+def page(request, browser, report):
     """The page at one width; the test fails on any console message or foreign request."""
     seen = []
     opened = browser.new_page(viewport={"width": request.param, "height": 900})
     opened.on("console", lambda message: seen.append(message.text))
     opened.on("pageerror", lambda error: seen.append(str(error)))
     opened.on("request", lambda asked: asked.url.startswith("file:") or seen.append(asked.url))
-    opened.goto(page_path.as_uri())
+    opened.goto((report / "index.html").as_uri())
     yield opened
     opened.close()
     assert seen == []
@@ -144,9 +133,9 @@ def test_the_keyboard_reaches_the_answers(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_figures_have_contrast_in_light_and_dark(browser, page_path: Path, scheme):
+def test_figures_have_contrast_in_light_and_dark(browser, report, scheme):
     page = browser.new_page(color_scheme=scheme)
-    page.goto(page_path.as_uri())
+    page.goto((report / "index.html").as_uri())
     text, ground = page.evaluate(
         """[getComputedStyle(document.querySelector("figure svg text")).fill,
             getComputedStyle(document.body).backgroundColor]"""

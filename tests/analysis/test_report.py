@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -47,16 +46,6 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
-
-
-@pytest.fixture(scope="module")
-def report(synthetic_run, tmp_path_factory):
-    """Folder of the report of the synthetic run."""
-    folder = tmp_path_factory.mktemp("report")
-    start = time.perf_counter()
-    assert build([load(synthetic_run)], folder) == ([], [])
-    assert time.perf_counter() - start < 30
-    return folder
 
 
 @pytest.fixture(scope="module")
