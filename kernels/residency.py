@@ -1,88 +1,61 @@
-"""Blocks resident on an SM: how to leave room for one only, and what a log of blocks tells."""
+"""What an SM really held: every block notes its SM and when it started and stopped."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
+from numba import cuda
 
-from kernels.compat import SIMULATOR
-from kernels.spec import Bound
+from kernels import ptx
+from kernels.compat import device
 
-GRANTED = 48 << 10
-"""Dynamic shared memory a block, B, that every launch may ask for: CUDA C++ Programming Guide,
-compute capabilities. More must be allowed kernel by kernel."""
+ENTRIES = 3
+"""int64 a block: SM, start and stop on that SM's clock, cycles."""
 
 
-def whole_sm() -> int:
-    """Dynamic shared memory, B, of which no SM holds two blocks: the most that one may have.
+@device
+def note_start(log):
+    """The block's first thread notes where and when it is."""
+    if cuda.threadIdx.x == 0:
+        at = ENTRIES * cuda.blockIdx.x
+        log[at] = ptx.smid()
+        log[at + 1] = ptx.clock64()
 
-    0 in the simulator, where blocks run one after another.
+
+@device
+def note_stop(log):
+    """The block's first thread notes when it is done."""
+    if cuda.threadIdx.x == 0:
+        log[ENTRIES * cuda.blockIdx.x + 2] = ptx.clock64()
+
+
+def new_log(blocks: int, xp: Any) -> Any:
+    """A log for `blocks` blocks, int64, shape (ENTRIES * blocks,)."""
+    return xp.zeros(ENTRIES * blocks, xp.int64)
+
+
+def on_host(log: Any) -> np.ndarray:
+    """The log as a NumPy array of shape (blocks, ENTRIES); waits for the device."""
+    return np.asarray(log.get() if hasattr(log, "get") else log).reshape(-1, ENTRIES)
+
+
+def most_at_once(log: np.ndarray) -> int:
+    """Most blocks that were on one SM at the same time.
+
+    The first thread may be done before its block is, so a block can seem shorter than it was but
+    never longer: what is counted together was together.
     """
-    if SIMULATOR:
-        return 0
-    from cuda.core import Device
-
-    return int(Device().properties.max_shared_memory_per_block_optin)
-
-
-def allow_shared(bound: Bound) -> Bound:
-    """`bound`, its kernel allowed the dynamic shared memory that its launch asks for.
-
-    Raises:
-        RuntimeError: the driver refuses; the message has its name for the error.
-    """
-    launch = bound.launch
-    if SIMULATOR or launch is None or launch.dynamic_smem <= GRANTED:
-        return bound
-    from cuda.bindings import driver
-    from numba import cuda
-
-    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    handle = bound.overload()._codelibrary.get_cufunc().handle
-    device = cuda.current_context().device.id
-    (error,) = driver.cuKernelSetAttribute(attribute, launch.dynamic_smem, handle, device)
-    if int(error):
-        raise RuntimeError(f"{launch.dynamic_smem} B of dynamic shared memory: {error.name}")
-    return bound
+    sms, starts, stops = log[:, 0], log[:, 1], log[:, 2]
+    sm = np.concatenate([sms, sms])
+    time = np.concatenate([starts, stops])
+    change = np.concatenate([np.ones(len(log), int), -np.ones(len(log), int)])
+    # An SM's changes add up to 0, so one running sum serves all SMs in a row. At equal times the
+    # one that stops goes first.
+    order = np.lexsort((change, time, sm))
+    return int(np.cumsum(change[order]).max(initial=0))
 
 
-def on_host(array: Any) -> np.ndarray:
-    """A CuPy array copied to the host; a NumPy array itself."""
-    return array.get() if hasattr(array, "get") else array
-
-
-def most_resident(sms: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> int:
-    """Most blocks that were on one SM at once.
-
-    Shapes (blocks,); the times may be an SM's own clock, for only blocks of one SM are compared.
-    A block that starts in the tick in which another stops replaces it.
-    """
-    most = 0
-    for sm in np.unique(sms):
-        there = sms == sm
-        events = [(int(time), 1) for time in starts[there]]
-        events += [(int(time), -1) for time in stops[there]]
-        resident = 0
-        for _, change in sorted(events):
-            resident += change
-            most = max(most, resident)
-    return most
-
-
-def refills(sms: np.ndarray, starts: np.ndarray, stops: np.ndarray, slots: int) -> list[int]:
-    """Time from the end of a block to the start of the one that takes its place, for each.
-
-    Args:
-        sms, starts, stops: an entry a block, in the SM's clock.
-        slots: blocks that fit on an SM; the first so many replace nothing.
-    """
-    gaps = []
-    for sm in np.unique(sms):
-        there = np.flatnonzero(sms == sm)
-        order = there[np.argsort(starts[there], kind="stable")]
-        ends = deque(sorted(int(stop) for stop in stops[there]))
-        # The block that starts as number slots + k takes the place that became free k-th.
-        gaps += [int(starts[block]) - ends.popleft() for block in order[slots:]]
-    return gaps
+def mean_cycles(log: np.ndarray) -> float:
+    """Mean duration of the blocks' first warps, cycles."""
+    return float((log[:, 2] - log[:, 1]).mean())

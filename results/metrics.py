@@ -197,6 +197,35 @@ METRICS: dict[str, Metric] = {
         Metric("sm_groups", "1", None, "Groups of SMs that clusters had joined by then"),
         Metric("host_seconds", "s", "lower", "Host time until a launch has returned"),
         Metric("roundtrip_seconds", "s", "lower", "Host time of a launch and a synchronisation"),
+        Metric("branch_cycles", "cycle", "lower", "SM cycles until all paths of a branch ended"),
+        Metric(
+            "overlap_cycles", "cycle", None, "SM cycles that both sides of a branch were under way"
+        ),
+        Metric("arrivals", "1", None, "Different clocks at which lanes came to P after the branch"),
+        Metric(
+            "statement_clock", "cycle", None, "Clock of each lane at each statement", vector=True
+        ),
+        Metric("statement_mask", "1", None, "Active lanes at each statement", vector=True),
+        Metric("completed_lanes", "1", "higher", "Lanes that got what they waited for"),
+        Metric(
+            "handover_cycles", "cycle", "lower", "SM cycles from one lane to the one that waits"
+        ),
+        Metric("wait_cycles", "cycle", "lower", "SM cycles until the last lane ended"),
+        Metric("hung", "1", "lower", "1: it never ended, and its process was killed"),
+        Metric("gave_up", "1", "lower", "Threads that waited in vain until their time was over"),
+        Metric("mask_seen", "1", None, "activemask of each lane at each point", vector=True),
+        Metric(
+            "mask_deviations",
+            "1",
+            "lower",
+            "Share of lanes that saw another mask than the branch says, point by point",
+            vector=True,
+        ),
+        Metric("winner", "1", None, "Thread whose write stayed, trial by trial", vector=True),
+        Metric(
+            "access_cycles", "cycle", "lower", "SM cycles from one access of a warp to the next"
+        ),
+        Metric("kept_share", "1", "higher", "Share of the increments that were not lost"),
         Metric("error_code", "1", None, "CUresult of the call, 0: success"),
         Metric("error_codes", "1", None, "CUresult of each call in turn, 0: success", vector=True),
         Metric(
