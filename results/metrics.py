@@ -189,14 +189,14 @@ METRICS: dict[str, Metric] = {
         Metric("block_latency", "cycle", "lower", "SM cycles a load, block by block", vector=True),
         Metric("block_sm", "1", None, "%smid of each block", vector=True),
         Metric("block_slot", "1", None, "%warpid of each block's first warp", vector=True),
-        Metric("refill_cycles", "cycle", "lower", "SM cycles from a block's end to its successor"),
+        Metric("refill_cycles", "cycle", None, "SM cycles from a block's end to its successor"),
         Metric("sms_used", "1", None, "SMs on which a block of the launch was seen"),
-        Metric("foreign_values", "1", "lower", "Words of shared memory that another block wrote"),
+        Metric("foreign_values", "1", None, "Words of shared memory that another block wrote"),
         Metric("shared_addresses", "1", None, "Addresses at which blocks saw one shared array"),
         Metric("sm_group", "1", None, "Group of each SM by shared clusters, -1: none", vector=True),
         Metric("sm_groups", "1", None, "Groups of SMs that clusters had joined by then"),
-        Metric("host_seconds", "s", "lower", "Host time until a launch has returned"),
-        Metric("roundtrip_seconds", "s", "lower", "Host time of a launch and a synchronisation"),
+        Metric("host_seconds", "s", None, "Host time until a launch has returned"),
+        Metric("roundtrip_seconds", "s", None, "Host time of a launch and a synchronisation"),
         Metric("branch_cycles", "cycle", "lower", "SM cycles until all paths of a branch ended"),
         Metric(
             "overlap_cycles", "cycle", None, "SM cycles that both sides of a branch were under way"
