@@ -230,6 +230,7 @@ def _texture_kernel() -> Any:
 
 
 def _bind_texture(params: Params, machine: Machine) -> Bound:
+    """A cycle of texels, one a line; no index arithmetic between two fetches."""
     import cupy
     from cupy.cuda import runtime, texture
 

@@ -1,0 +1,128 @@
+"""Loops of instructions: what the assembler makes of them, and what their twins compute."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from kernels import compat, loops
+from kernels.instruction import OPERANDS, PROGRAMS, SURFACE, expected
+from kernels.instructions import OPS, chain_reference
+from kernels.loops import Streams, repeated
+
+ptx_tier = pytest.mark.skipif(compat.SIMULATOR, reason="the simulator compiles nothing")
+
+
+@pytest.mark.parametrize("op", ["fma.f32", "add.f64", "mad.s32", "popc.b32", "cos.f32"])
+@pytest.mark.parametrize("steps", [1, 2, 7, 300])
+def test_periods_are_skipped_without_changing_the_end(op: str, steps: int):
+    given = OPERANDS[op]
+    expected_end = chain_reference(op, steps, given.x, given.a, given.b)
+    assert repeated(OPS[op], steps, given.x, given.a, given.b) == expected_end
+
+
+def test_a_loop_is_as_long_whatever_its_ilp():
+    for ilp in (1, 2, 4, 8):
+        streams = Streams(OPS["fma.f32"], ilp)
+        assert streams.steps * ilp == loops.BODY
+    assert Streams(OPS["sin.f32"]).steps == loops.BODY // 2
+
+
+def test_refuses_what_cannot_be():
+    with pytest.raises(ValueError, match="ilp 17"):
+        Streams(OPS["fma.f32"], 17)
+    with pytest.raises(ValueError, match="one kind"):
+        loops.streams((Streams(OPS["fma.f32"]), Streams(OPS["fma.f64"])))
+
+
+def test_every_op_has_operands_that_stay_finite():
+    for program in PROGRAMS:
+        for streams in program.choices:
+            assert streams.op.name in OPERANDS
+            if streams.op.name not in ("ex2.f32", "lg2.f32"):  # no operand keeps these
+                assert np.isfinite(expected(streams, 64))
+
+
+def test_a_dropped_step_would_be_noticed():
+    """Chains with a fixed point could hide a loop that never ran, but not from their start."""
+    for op in SURFACE:
+        given = OPERANDS[op]
+        assert expected(Streams(OPS[op]), 2) != given.x
+
+
+def test_chain_over_takes_whole_turns():
+    assert all(loops.chain_over_steps(held) % held == 0 for held in (1, 14, 48, 112, 236))
+
+
+@pytest.mark.ptx
+@ptx_tier
+def test_the_code_is_there_once_and_whole():
+    """One jump table and, for each op, a body of exactly its steps: nothing unrolled or dropped."""
+    from kernels.compile import compile_kernel
+
+    for program in PROGRAMS[:4]:
+        ptx = compile_kernel(program.function, program.signature, (9, 0)).ptx
+        assert ptx.count("brx.idx") == 1
+        bodies = re.findall(r"\nL\d+:\n.*?@more bra L\d+;", ptx, re.S)
+        assert len(bodies) == len(program.choices)
+        for streams, body in zip(program.choices, bodies, strict=True):
+            first = streams.op.template.split()[0]
+            lines = [line for line in body.splitlines() if line.startswith(first)]
+            assert len(lines) == streams.steps * streams.ilp
+            assert len(set(lines)) <= streams.ilp
+
+
+@pytest.mark.ptx
+@ptx_tier
+def test_the_clock_is_read_after_the_chain_has_ended():
+    from kernels.compile import compile_kernel
+
+    ptx = compile_kernel(PROGRAMS[0].function, PROGRAMS[0].signature, (9, 0)).ptx
+    after = ptx[ptx.index("DONE:") :]
+    compare = re.search(r"setp.ne.b32 p, (%\w+), 0x7fb0c1d3", after)
+    result = re.search(r"mov.f32 (%\w+), x0;", after)
+    assert compare.group(1) == result.group(1)
+    assert after.index(compare.group(0)) < after.index("%clock64")
+
+
+@pytest.mark.ptx
+@ptx_tier
+def test_registers_that_a_chain_goes_over_are_really_held():
+    from kernels.compile import compile_kernel
+    from kernels.switching import HELD, SWITCH_SIGNATURE, switch
+
+    for limit, held in HELD.items():
+        built = compile_kernel(switch(held), SWITCH_SIGNATURE, (9, 0))
+        assert held < built.registers <= limit
+        assert built.spill_bytes == 0
+
+
+@pytest.mark.ptx
+@ptx_tier
+def test_a_chase_is_loads_and_nothing_else():
+    from kernels.compile import compile_kernel
+    from kernels.memory import _CHASE, STEPS, chase_ca, chase_cg
+
+    for function, operator in ((chase_ca, "ca"), (chase_cg, "cg")):
+        ptx = compile_kernel(function, _CHASE, (9, 0)).ptx
+        blocks = re.findall(r"// begin inline asm(.*?)// end inline asm", ptx, re.S)
+        chases = [block.strip().splitlines() for block in blocks if "ld.global" in block]
+        assert chases
+        for lines in chases:
+            assert lines[0].startswith("mov.u64")
+            assert len(lines) == STEPS + 1
+            assert set(lines[1:]) == {lines[1]}
+            register = re.fullmatch(rf"ld\.global\.{operator}\.u64 (%\w+), \[(%\w+)\];", lines[1])
+            assert register.group(1) == register.group(2)
+
+
+def test_library_functions_are_matched_to_their_twins():
+    """`_by_library` tells them apart by number: its order must be that of the table."""
+    from kernels.instruction import CHOICES, LIBRARY_OPS
+
+    numbers = [CHOICES[name, 1][1] for name in LIBRARY_OPS]
+    assert numbers == list(range(len(LIBRARY_OPS)))
+    ends = {name: expected(Streams(op), 2) for name, op in LIBRARY_OPS.items()}
+    assert len(set(ends.values())) == len(ends), "two functions end alike: one could be the other"
