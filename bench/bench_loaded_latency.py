@@ -9,13 +9,15 @@ from kernels.loaded_latency import FAMILY, KERNELS, WARPS
 from kernels.spec import Machine
 
 COUNT = {"quick": 5, "standard": 11, "full": 21}
+STANDARD = (
+    *(160_000, 80_000, 40_000, 20_000, 12_000, 8000, 6000, 5000),
+    *(4000, 3500, 3000, 2500, 2000, 1000, 0),
+)
+FINE = {int(250_000 / 1.25**step) for step in range(28)}
 PAUSES = {
-    "quick": (0, 4000),
-    "standard": (
-        *(160_000, 80_000, 40_000, 20_000, 12_000, 8000, 6000, 5000),
-        *(4000, 3500, 3000, 2500, 2000, 1000, 0),
-    ),
-    "full": (*(int(250_000 / 1.25**step) for step in range(28)), 0),
+    "quick": (4000, 0),
+    "standard": STANDARD,
+    "full": sorted(FINE.union(STANDARD), reverse=True),
 }
 """SM cycles between a warp's batches. Dense where an H200 saturates (3,560 cycles take 64 KiB an SM
 at 4.8 TB/s and 1.98 GHz) and wide enough for chips with a tenth of its bandwidth an SM."""
