@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32
 
-from kernels import probes, ptx
+from kernels import probes, ptx, ring
 from kernels.compat import SIMULATOR, argument, jit
 from kernels.shared_memory import block_limit, prepare_shared_memory
 from kernels.spec import (
@@ -24,11 +24,9 @@ from kernels.spec import (
     Params,
     Unavailable,
     Work,
-    WrongAnswer,
     relative_error,
 )
 
-LINE = 128
 STEPS = 16
 _steps = probes.chase(STEPS, "ca")
 
@@ -47,47 +45,24 @@ def chase(start, warm, timed, out, cycles):
     cycles[0] = end - begin
 
 
-def ring(lines: int, seed: int) -> np.ndarray:
-    """For each of `lines` lines the next one of a single random cycle (Sattolo's algorithm)."""
-    random = np.random.default_rng(seed)
-    order = random.permutation(lines)
-    following = np.empty(lines, np.int64)
-    following[order] = np.roll(order, -1)
-    return following
-
-
 TIMED = 2 if SIMULATOR else 256
 """Rounds of STEPS loads between the two clock reads: 4,096 loads."""
 
 
 def _bind_chase(params: Params, machine: Machine) -> Bound:
-    xp, lines = machine.xp, params["bytes"] // LINE
-    following = ring(lines, machine.seed)
-    chain = xp.zeros(lines * LINE // 8, "uint64")
-    base = probes.pointer(chain)
-    chain[:: LINE // 8] = xp.asarray((base + following * LINE).astype(np.uint64))
-    out = xp.zeros(1, "uint64")
-    cycles = xp.zeros(1, "int64")
+    cycle = ring.build(params["bytes"], machine)
+    out = machine.xp.zeros(1, "uint64")
+    cycles = machine.xp.zeros(1, "int64")
     # Every line once, and again, since L1 does not replace the oldest line first.
-    warm = max(1, 2 * lines // STEPS)
-
-    def check() -> float:
-        line = 0
-        for _ in range((warm + TIMED) * STEPS % lines):
-            line = int(following[line])
-        # Asking the array, not `base`, keeps it alive as long as it can be chased.
-        expected, found = probes.pointer(chain) + line * LINE, int(out[0])
-        if found != expected:
-            raise WrongAnswer(f"the chase ends at {found:#x}, it should at {expected:#x}")
-        return 0.0
+    warm = max(1, 2 * cycle.lines // STEPS)
 
     bound = Bound(
         launch=Launch.linear(1, 1),
         work=Work(bytes_read=8 * STEPS * (warm + TIMED)),
-        check=check,
+        check=lambda: cycle.check(out[0], (warm + TIMED) * STEPS),
         poison=lambda: out.fill(0),
         function=chase,
-        arguments=(np.uint64(base), warm, TIMED, argument(out), argument(cycles)),
+        arguments=(np.uint64(cycle.address(0)), warm, TIMED, argument(out), argument(cycles)),
         reading=lambda: {"latency_cycles": float(cycles[0]) / (STEPS * TIMED)},
         cache_resident=True,
     )
@@ -109,7 +84,7 @@ WEIGHTS = (np.float32(0.5), np.float32(0.1), np.float32(0.025))
 """Weight of the centre, and of each of the four neighbours at distance 1 and 2; they sum to 1."""
 
 
-@jit(max_registers=48)  # what it needs when loops are not unrolled for speed
+@jit(max_registers=48)  # without a cap, short loops are unrolled at the cost of 56
 def stencil(n, tile, source, target):
     """Nine-point star on an n x n torus: one block a tile, staged with its halo."""
     # An unsigned index is taken as it is; a signed one costs a test for Python's negative indices.
