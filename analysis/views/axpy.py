@@ -114,8 +114,9 @@ def _draw_blocks(rows: pd.DataFrame) -> Figure:
     warps = rows.assign(warps=rows["occupancy"] * rows["most"])
     plots.lines(below, warps, "block", "warps", "kernel", order=order)
     below.get_legend().remove()
-    below.set(ylim=(0, None), ylabel="warps an SM", xlabel="threads a block")
-    plots.log2_axis(below, rows["block"], str)
+    below.set(ylim=(0, 1.15 * warps["warps"].max()), ylabel="warps an SM")
+    below.set_xlabel("threads a block")
+    plots.log2_axis(below, rows["block"], "{:.0f}".format)
     return figure
 
 

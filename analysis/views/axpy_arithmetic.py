@@ -199,6 +199,8 @@ def _draw_times(rows: pd.DataFrame) -> Figure:
     _draw(axes, rows, "median_seconds")
     for value in sorted(set(rows["knee"].dropna().round(6)))[:1]:
         plots.limit(axes, value, "predicted knee", horizontal=False, end="end")
+    if (rows["what"] == "model").any():
+        plots.model(axes, [], [], label="Little's law")
     axes.set_ylabel("time")
     plots.log_axis(axes, units.seconds)
     plots.legend(axes)
@@ -268,7 +270,7 @@ def _draw(axes: plots.Axes, rows: pd.DataFrame, y: str) -> None:
         color = plots.PALETTE[order.index(str(name))]
         plots.model(axes, curve["extra_fma"], curve[y], color=color)
     axes.set_xscale("symlog", base=2, linthresh=ticks[1], linscale=0.7)
-    plots.ticks(axes, ticks, lambda value: f"{value:.0f}")
+    plots.ticks(axes, ticks, "{:.0f}".format)
     axes.set(xlabel="extra FMAs an element", xlim=(-0.4 * ticks[1], 1.2 * ticks[-1]))
 
 

@@ -83,6 +83,21 @@ def test_every_text_of_a_figure_lies_inside_it(page):
     assert outside == []
 
 
+def test_no_two_texts_of_a_figure_overlap(page):
+    overlaps = page.evaluate(
+        """[...document.querySelectorAll("figure svg")].flatMap(svg => {
+             const texts = [...svg.querySelectorAll("text")]
+               .map(text => [text.textContent, text.getBoundingClientRect()])
+               .filter(([, box]) => box.width > 0);
+             return texts.flatMap(([one, a], i) => texts.slice(i + 1)
+               .filter(([, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+                 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.3 * a.height)
+               .map(([two]) => `${svg.getAttribute("aria-label")}: ${one} / ${two}`));
+           })"""
+    )
+    assert overlaps == []
+
+
 def test_tables_sort_both_ways(page):
     numbers = page.locator("details.numbers").first
     numbers.locator("summary").click()
