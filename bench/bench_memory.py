@@ -15,10 +15,12 @@ FOOTPRINTS = {
     "standard": sorted(
         [1 << exponent for exponent in range(12, 33)]
         + [3 << exponent for exponent in (15, 16, 17, 22, 23, 24, 25)]
+        + [odd << exponent for odd in (5, 7) for exponent in (22, 23)]
     ),
     "full": sorted(
         [1 << exponent for exponent in range(12, 33)]
         + [3 << exponent for exponent in range(11, 31)]
+        + [odd << exponent for odd in (5, 7) for exponent in range(20, 25)]
     ),
 }
 """Bytes. Between the powers of two where an L1 (96 to 384 KiB) or an L2 (12 to 96 MiB) may end."""
