@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,7 +36,8 @@ BETTER: dict[str, Literal["lower", "higher"]] = {
     "time": "lower",
     **{metric.name: metric.better for metric in GATED if metric.better},
 }
-UNITS = {"time": "s", **{metric.name: metric.unit for metric in GATED}}
+MEASURED_INSIDE = [metric.name for metric in GATED]
+UNITS = {**{metric.name: metric.unit for metric in GATED}, "time": "s"}
 
 
 class _Samples(msgspec.Struct):
@@ -58,6 +61,8 @@ class _Case(msgspec.Struct, tag_field="kind", tag="case"):
     metrics: _Metrics | None = None  # type: ignore[valid-type]
 
 
+_keys: dict[Key, Key] = {}
+"""One object a key, so that runs that travel together between processes carry each only once."""
 _decoder: msgspec.json.Decoder[Run | _Case | End] = msgspec.json.Decoder(Run | _Case | End)
 
 
@@ -139,31 +144,31 @@ def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
     if not folder.is_dir():
         raise UserError(f"no folder '{folder}': name one that holds folders of runs")
     paths = sorted({path.parent for path in folder.rglob("*.jsonl")})
-    read = _map(_read_or_say, paths)
-    runs = [run for run in read if isinstance(run, RunLevel)]
-    left_out = [text for text in read if isinstance(text, str)]
-    if not runs:
-        told = f" ({left_out[0]})" if left_out else ""
-        raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
-    series = _series(sorted(runs, key=lambda run: run.header.started))
-    for one in series:
-        _start_anew(one, accepted)
-    for one, points in zip(series, _map(_search, [_pieces(one) for one in series]), strict=True):
-        one.steps = [_step(one, index, points) for index in points]
+    with _workers(len(paths)) as over:
+        read = list(over(_read_or_say, paths))
+        runs = [run for run in read if isinstance(run, RunLevel)]
+        left_out = [text for text in read if isinstance(text, str)]
+        if not runs:
+            told = f" ({left_out[0]})" if left_out else ""
+            raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
+        series = _series(sorted(runs, key=lambda run: run.header.started))
+        for one in series:
+            _start_anew(one, accepted)
+        for one, points in zip(series, over(_search, map(_pieces, series)), strict=True):
+            one.steps = [_step(one, index, points) for index in points]
     return History(series, len(runs), left_out)
 
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
-
-def _map(function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+@contextmanager
+def _workers(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """`map` for so many items, over worker processes where they pay."""
     cores = _cores()
-    if len(items) < POOL_FROM or cores == 1:
-        return [function(item) for item in items]
+    if count < POOL_FROM or cores == 1:
+        yield map
+        return
     # spawn: forking a process that runs threads (a notebook's, a test runner's) may deadlock.
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(function, items, chunksize=max(1, len(items) // (8 * cores))))
+        yield partial(pool.map, chunksize=max(1, count // (16 * cores)))
 
 
 def _cores() -> int:
@@ -195,6 +200,7 @@ def read_run(path: Path) -> RunLevel:
                 number = _number(case)
                 if number is not None:
                     key = case.family, case.kernel, tuple(sorted(case.params.items()))
+                    key = _keys.setdefault(key, key)
                     logs.setdefault(key, {}).setdefault(number[0], []).append(math.log(number[1]))
     models = {str(header.device.get("name")) for header in headers}
     if len(models) > 1:
@@ -231,11 +237,10 @@ def _whole(path: Path) -> tuple[Run, list[Any]]:
 def _number(case: Any) -> tuple[str, float] | None:
     """As readings.read: what the kernel measured, else the median time; None where not over 0."""
     metrics = case.metrics
-    for metric in GATED:
-        value = metrics.get(metric.name) if isinstance(metrics, dict) else None
-        value = getattr(metrics, metric.name, value)
+    for name in MEASURED_INSIDE if metrics else ():
+        value = metrics.get(name) if isinstance(metrics, dict) else getattr(metrics, name)
         if value and (number := scalar(value)) > 0:
-            return metric.name, number
+            return name, number
     if case.samples and case.samples.time_s and (seconds := median(case.samples.time_s)) > 0:
         return "time", seconds
     return None
