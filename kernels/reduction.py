@@ -28,10 +28,11 @@ def _kernel(
     make: Source | None,
     examples: tuple[Params, ...],
     signature: str = "void(T, int64, T)",
+    dtypes: tuple[str, ...] = ("float32",),
     **more: Any,
 ) -> Kernel:
-    """`make` is None where nothing is numba's; `signature` holds ``T`` for an array of the
-    dtype."""
+    """`make` is None where nothing is numba's; `signature` holds ``T`` for an array of a dtype,
+    one of `dtypes`: what is compiled for every architecture."""
 
     def bind(params: Params, machine: Machine) -> Bound:
         return assemble(reduction_problem.from_params(params, machine), params, machine)
@@ -39,9 +40,7 @@ def _kernel(
     ASSEMBLE[name] = assemble
     if make is None:
         return Kernel(name, summary, bind, examples, **more)
-    compiled = tuple(
-        (make(dtype), signature.replace("T", f"{dtype}[::1]")) for dtype in warp.PTX_KIND
-    )
+    compiled = tuple((make(dtype), signature.replace("T", f"{dtype}[::1]")) for dtype in dtypes)
     return Kernel(name, summary, bind, examples, make("float32"), compiled, **more)
 
 
@@ -167,6 +166,7 @@ KERNELS = (
         warp.last_block,
         (*_WIDE, {"n": 1023, "dtype": "float32", "block": 64, "items": 8, "op": "max"}),
         "void(T, int64, T, uint32[::1], T)",
+        tuple(warp.PTX_KIND),
     ),
     _kernel(
         "grid_sync",

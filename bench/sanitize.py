@@ -1,0 +1,163 @@
+"""sanitize: compute-sanitizer over `python -m bench check`, and over planted faults.
+
+Every kernel must be clean under memcheck, racecheck, initcheck and synccheck; each planted fault
+must be reported as it is expected to be, or the silence elsewhere would prove nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import families
+from kernels.races import FAULTS, Fault
+from results.errors import UserError
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+RACY = ("exchange",)
+"""Families with races on purpose: racecheck runs on their kernels as planted faults instead."""
+REMEDY = "pip install 'cuda-toolkit[sanitizer]==13.0.*', or put the CUDA toolkit's bin on PATH"
+TIMEOUT_S = 1800
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What one run of a tool reported. `complete` is False where its summary is missing."""
+
+    errors: int
+    warnings: int
+    first: str
+    complete: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """clean, warning or error, as faults expect it."""
+        if not self.complete:
+            return "incomplete"
+        return "error" if self.errors else "warning" if self.warnings else "clean"
+
+
+def parse(output: str) -> Findings:
+    """Findings in a tool's output.
+
+    The summary is `ERROR SUMMARY: 3 errors` or `RACECHECK SUMMARY: 2 hazards displayed (1
+    error, 1 warning)`; a report begins with `========= Error:`, `Warning:` or `Invalid`.
+    """
+    race = re.search(r"RACECHECK SUMMARY: .*\((\d+) errors?, (\d+) warnings?\)", output)
+    plain = re.search(r"ERROR SUMMARY: (\d+) errors?", output)
+    reports = re.search(
+        r"^=+ ((?:Error:|Warning:|Invalid|Uninitialized|Barrier) ?.*)", output, re.M
+    )
+    first = reports.group(1).strip() if reports else ""
+    if race:
+        return Findings(int(race.group(1)), int(race.group(2)), first)
+    if plain:
+        return Findings(int(plain.group(1)), 0, first)
+    return Findings(0, 0, first, complete=False)
+
+
+def find() -> str:
+    """Path of compute-sanitizer.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    found = shutil.which("compute-sanitizer") or _in_packages()
+    if found is None:
+        raise UserError(f"compute-sanitizer is not installed: {REMEDY}")
+    return found
+
+
+def _in_packages() -> str | None:
+    try:
+        from cuda.pathfinder import find_nvidia_binary_utility
+    except ImportError:
+        return None
+    return find_nvidia_binary_utility("compute-sanitizer")
+
+
+def run_tool(sanitizer: str, tool: str, command: Sequence[str]) -> tuple[Findings, str]:
+    """Run `python -m bench ...` under a tool: what it found, and the last line of our own."""
+    options = ["--tool", tool, "--report-api-errors", "no", "--print-limit", "100"]
+    try:
+        done = subprocess.run(
+            [sanitizer, *options, sys.executable, *command],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return Findings(0, 0, "", complete=False), f"no end within {TIMEOUT_S} s"
+    own = [line for line in done.stdout.splitlines() if line and not line.startswith("=====")]
+    return parse(done.stdout + done.stderr), own[-1].strip() if own else done.stderr.strip()[-200:]
+
+
+def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> int:
+    """Everything; 0 where all is as expected, 2 where not.
+
+    Raises:
+        UserError: an unknown family, or no compute-sanitizer.
+    """
+    chosen = families.select(wanted)
+    sanitizer = find()
+    unexpected = 0
+    for tool in TOOLS:
+        for family in chosen:
+            if tool == "racecheck" and family in RACY:
+                show(f"  {tool} {family}: see the planted faults")
+                continue
+            command = ["-m", "bench", "check", "--family", family]
+            found, said = run_tool(sanitizer, tool, command)
+            unexpected += not _expected(f"{tool} {family}", found, "clean", said, show)
+    for fault in FAULTS.values():
+        unexpected += not _plant(sanitizer, fault, show)
+    show(f"{unexpected} unexpected")
+    return 2 if unexpected else 0
+
+
+def _plant(sanitizer: str, fault: Fault, show: Callable[[str], None]) -> bool:
+    command = ["-m", "bench.sanitize", "--fault", fault.name]
+    found, said = run_tool(sanitizer, fault.tool, command)
+    label = f"{fault.tool} planted {fault.name}"
+    return _expected(label, found, fault.expected, said, show)
+
+
+def _expected(
+    label: str, found: Findings, wanted: str, said: str, show: Callable[[str], None]
+) -> bool:
+    """Show one line; whether it is as it should be."""
+    good = found.verdict == wanted
+    counts = f"{found.errors} errors, {found.warnings} warnings"
+    mark = "as expected" if good else f"UNEXPECTED, should be {wanted}"
+    show(f"  {label}: {found.verdict} ({counts}): {mark}; {said}")
+    if found.first:
+        show(f"      {found.first}")
+    return good
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; `--fault NAME` runs one planted fault, which is what the sanitizer watches."""
+    parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__)
+    parser.add_argument("--family", nargs="*", help="families to check; all where left out")
+    parser.add_argument("--fault", choices=FAULTS, help="run this planted fault and nothing else")
+    options = parser.parse_args(arguments)
+    if options.fault:
+        print(FAULTS[options.fault].run())
+        return 0
+    try:
+        return sanitize(options.family)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
