@@ -58,7 +58,8 @@ def order(data: RunData) -> Answer | None:
         else f"Of {len(drawn)} blocks, {units.percent(pairs)} of the pairs start against the order "
         "of blockIdx"
     )
-    text += f"; up to {most:.0f} block{'s' if most > 1 else ''} shared an SM"
+    if most > 1:
+        text += f"; up to {most:.0f} blocks shared an SM"
     refill = table["refill_cycles"].median()
     if not pd.isna(refill):
         text += f"; a freed place is taken again after {units.cycles(refill)}"
@@ -90,20 +91,36 @@ def _order_of(case: Case) -> dict[str, Any]:
     }
 
 
+def lanes(blocks: pd.DataFrame) -> pd.Series:
+    """A lane in its SM for each block, so that blocks that are there together do not overlap."""
+    found = pd.Series(0, index=blocks.index)
+    for _, members in blocks.sort_values("start").groupby("sm"):
+        free: list[float] = []
+        for block, start, stop in zip(
+            members.index, members["start"], members["stop"], strict=True
+        ):
+            lane = next((place for place, end in enumerate(free) if end <= start), len(free))
+            free[lane : lane + 1] = [stop]
+            found[block] = lane
+    return found
+
+
 def _draw_bars(blocks: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=5.6)
     sms = {sm: place for place, sm in enumerate(sorted(blocks["sm"].unique()))}
+    lane = lanes(blocks)
+    height = 0.85 / (lane.max() + 1)
     order = np.linspace(0.1, 0.95, len(blocks))
     shades = plots.mpl.colormaps["cividis"](order)
-    rows = blocks["sm"].map(sms)
+    rows = blocks["sm"].map(sms) - 0.425 + height * (lane + 0.5)
     lasting = (blocks["stop"] - blocks["start"]) * 1e6
-    axes.barh(rows, lasting, left=blocks["start"] * 1e6, height=0.85, color=shades)
+    axes.barh(rows, lasting, left=blocks["start"] * 1e6, height=height, color=shades)
     if "left" in blocks:
         axes.barh(
             rows,
             (blocks["left"] - blocks["start"]).clip(lower=0) * 1e6,
             left=blocks["start"] * 1e6,
-            height=0.85,
+            height=height,
             color=plots.VERMILION,
         )
     axes.set(xlabel="time, µs", ylabel="SM", ylim=(len(sms), -1))

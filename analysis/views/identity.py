@@ -159,11 +159,11 @@ def _draw_slots(rows: pd.DataFrame) -> Figure:
     for place, (block, held) in enumerate(rows.groupby("block")):
         color = plots.PALETTE[place % len(plots.PALETTE)]
         marker = plots.MARKERS[place // len(plots.PALETTE) % len(plots.MARKERS)]
-        axes.plot(held["slot"], held["warp"], marker, color=color, label=f"block {block}")
+        axes.plot(held["slot"], held["warp"], marker, color=color, label=f"block {block:.0f}")
     most = rows["warp"].max()
     plots.model(axes, [0, most], [0, most], "slot = warp")
     axes.set(xlabel="%warpid: warp slot of one SM", ylabel="warp in its block")
-    plots.legend(axes, columns=5)
+    plots.legend(axes, columns=4)
     return figure
 
 

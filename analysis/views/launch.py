@@ -136,10 +136,10 @@ def blocks(data: RunData) -> Answer | None:
     ]
     base = rows[rows["grid"] == rows["grid"].min()]["median_seconds"].min()
     same = rows[rows["median_seconds"] <= 1.1 * base]["grid"].max()
-    text = (
-        f"{'; '.join(texts)}; up to {units.count(same)} blocks cost what one does "
-        f"({units.seconds(base)})"
-    )
+    text = "; ".join(texts)
+    if same > 1:
+        cheap = units.raised(units.count(same, shortest=16))
+        text += f"; up to {cheap} blocks take what one does ({units.seconds(base)})"
     return Answer(
         text=text + ".",
         verdict="confirmed",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis import plots
@@ -276,6 +277,13 @@ def test_order_is_read_off_the_starts(ask):
     assert execution.inversions(np.array([0.0, 1.0, 2.0])) == 0.0
     assert execution.inversions(np.array([2.0, 1.0, 0.0])) == 1.0
     assert execution.inversions(np.array([1.0, 0.0, 2.0])) == pytest.approx(1 / 3)
+
+
+def test_blocks_that_share_an_sm_get_a_lane_each():
+    blocks = pd.DataFrame(
+        {"sm": [0, 0, 1, 0], "start": [0.0, 1.0, 0.0, 5.0], "stop": [5.0, 9.0, 9.0, 6.0]}
+    )
+    assert execution.lanes(blocks).tolist() == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize(("resident", "verdict"), [(2.0, "contradicted"), (5.0, "confirmed")])
