@@ -24,9 +24,9 @@ BLOCKS = {
     "full": (32, 64, 96, 128, 160, 192, 256, 384, 512, 640, 768, 896, 1000, 1024),
 }
 EXTRA = {
-    "quick": (0, 64),
-    "standard": (0, 8, 16, 32, 64, 128, 256, 512),
-    "full": (0, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
+    "quick": (0, 1, 64),
+    "standard": (0, 1, 8, 16, 32, 64, 128, 256, 512),
+    "full": (0, 1, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
 }
 FMA_ELEMENTS = 2**26
 """Enough for some hundred microseconds without extra work, and milliseconds with 512 FMAs."""

@@ -12,9 +12,10 @@ from typing import Any
 from bench import families
 from bench.measure import Bench, Case
 from bench.measure import check as check_case
-from bench.session import machine, simulated
+from bench.session import failed, machine, simulated
 from kernels.compat import SIMULATOR
 from kernels.spec import families as declared
+from results import schema
 from results.errors import UserError
 
 
@@ -44,7 +45,7 @@ def check(wanted: list[str] | None, index: int, profile: str | None) -> int:
                 print(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
                 skipped += 1
                 continue
-            record = check_case(case, bench)
+            record = _checked(case, bench)
             count += 1
             if record.status == "ok":
                 print(f"  {name} {case.label}: right")
@@ -55,6 +56,15 @@ def check(wanted: list[str] | None, index: int, profile: str | None) -> int:
     where = "in numba's simulator" if SIMULATOR else "on the GPU"
     print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped")
     return 2 if wrong else 0
+
+
+def _checked(case: Case, bench: Bench) -> schema.Case:
+    """The record of one case; what a kernel raises is its own failure, not the others'."""
+    try:
+        return check_case(case, bench)
+    except Exception as error:
+        bench.machine.release()
+        return failed(case, bench, error)
 
 
 def _select(wanted: list[str] | None) -> list[str]:
@@ -88,7 +98,7 @@ def _gpu(index: int) -> Any:
     cuda.select_device(index)
     snapshot = device.snapshot(index)
     own = cupy.cuda.Stream(non_blocking=True)
-    own.use()  # inputs and answers in order with the kernel
+    own.__enter__()  # inputs and answers in order with the kernel; see GateClock
     stream = cuda.external_stream(own.ptr)
 
     def make(name: str) -> Bench:

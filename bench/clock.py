@@ -115,7 +115,8 @@ class GateClock:
         self._wide = LaunchConfig(grid=8 * sms, block=256)
         self._cupy_stream = cupy.cuda.Stream(non_blocking=True)
         # Inputs are drawn, outputs poisoned and answers checked on this same stream, in order.
-        self._cupy_stream.use()
+        # Entered and never left: what use() sets is forgotten when any later `with` ends.
+        self._cupy_stream.__enter__()
         self._core = Stream.from_handle(self._cupy_stream.ptr)
         self.stream = cuda.external_stream(self._cupy_stream.ptr)
         timing = EventOptions(timing_enabled=True)

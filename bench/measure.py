@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench import isolation
 from bench.clock import Clock, Flush, Sample
 from bench.inspection import launch_record
 from bench.stopping import Rule
@@ -87,6 +88,8 @@ def measure(case: Case, bench: Bench) -> schema.Case:
 
 def measure_together(cases: list[Case], bench: Bench) -> list[schema.Case]:
     """Cases sampled in turns; one record each, in order."""
+    if cases and all(case.kernel.may_hang for case in cases):
+        return _isolated(cases, bench)
     records: dict[int, schema.Case] = {}
     samplings: dict[int, _Sampling] = {}
     for index, case in enumerate(cases):
@@ -107,11 +110,30 @@ def measure_together(cases: list[Case], bench: Bench) -> list[schema.Case]:
 
 def check(case: Case, bench: Bench) -> schema.Case:
     """Run a case once against its reference: no gate, no clock."""
+    if case.kernel.may_hang and not bench.machine.simulator:
+        return _isolated([case], bench)[0]
     prepared = _prepare(case, bench)
     bench.machine.release()
     if isinstance(prepared, schema.Case):
         return prepared
     return _base(case, bench, "ok", metrics={"relative_error": prepared.error})
+
+
+def _isolated(cases: list[Case], bench: Bench) -> list[schema.Case]:
+    """Cases that may hang: what each read, or that it had to be ended, and no samples."""
+    jobs = [isolation.Job(bench.family.name, case.kernel.name, case.params) for case in cases]
+    outcomes = isolation.run(jobs, bench.device)
+    return [
+        _base(
+            case,
+            bench,
+            outcome.status,
+            reason=outcome.reason,
+            launch=outcome.launch,
+            metrics=outcome.metrics,
+        )
+        for case, outcome in zip(cases, outcomes, strict=True)
+    ]
 
 
 def _base(case: Case, bench: Bench, status: schema.Status, **more: Any) -> schema.Case:
@@ -191,9 +213,9 @@ def _read(sampling: _Sampling) -> None:
         return
     for name, value in sampling.bound.reading().items():
         if METRICS[name].vector:
-            sampling.readings[name] = value
+            sampling.readings[name] = [float(item) for item in value]
         else:
-            sampling.readings.setdefault(name, []).append(value)
+            sampling.readings.setdefault(name, []).append(float(value))
 
 
 def _stop(sampling: _Sampling, bench: Bench) -> schema.Stop | None:

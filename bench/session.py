@@ -129,10 +129,10 @@ def _measure_all(
         try:
             records = measure_together(group, bench)
         except Exception as error:
-            text = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
             for case in group:
-                writer.write(_failed(case, bench, text))
-                show(f"  {order.family} {case.label}: failed: {text}")
+                record_ = failed(case, bench, error)
+                writer.write(record_)
+                show(progress(record_, {}))
             bench.machine.release()
             if dead := _dead(bench):
                 return f"the device cannot go on after {group[-1].label}: {dead}"
@@ -143,13 +143,15 @@ def _measure_all(
     return None
 
 
-def _failed(case: Case, bench: Bench, reason: str) -> schema.Case:
+def failed(case: Case, bench: Bench, error: Exception) -> schema.Case:
+    """The record of a case that raised."""
+    text = (str(error).strip() or "no message").splitlines()[0]
     return schema.Case(
         family=bench.family.name,
         kernel=case.kernel.name,
         params=dict(case.params),
         status="failed",
-        reason=reason,
+        reason=f"{type(error).__name__}: {text}",
         peer=case.kernel.peer,
         source=case.kernel.location,
         summary=case.kernel.summary,

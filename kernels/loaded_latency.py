@@ -52,7 +52,7 @@ BEGIN_NS, END_NS, CYCLES, ADDRESS = range(4)
 _chase = chase(STEPS, "cg")
 _after_u64 = ptx.clock_after("u64")
 _after_f32 = ptx.clock_after("f32")
-_fresh = ptx.load("s64", 1, "cv")
+_fresh = ptx.fresh("s64")
 
 
 @device

@@ -139,10 +139,11 @@ LOAD_CACHES = {
     "cg": ".cg",  # L2, not L1
     "cs": ".cs",  # streaming: evicted first
     "lu": ".lu",  # last use
-    "cv": ".cv",  # fetched again each time
     "nc": ".nc",  # read-only path
 }
-"""Cache operators of ``ld.global`` (PTX ISA, table "Cache Operators for Memory Load")."""
+"""Cache operators of ``ld.global`` (PTX ISA, table "Cache Operators for Memory Load"). ``.cv``,
+fetch again, is left out: the assembler took such a load out of a loop that waited for another
+SM's write. `fresh` is what waits."""
 
 STORE_CACHES = {"": "", "wb": ".wb", "cg": ".cg", "cs": ".cs", "wt": ".wt"}
 """Cache operators of ``st.global`` (PTX ISA, table "Cache Operators for Memory Store")."""
@@ -213,6 +214,21 @@ def store(kind: str = "f32", width: int = 1, cache: str = "") -> Callable:
         (Element(chosen), Value(chosen) if width == 1 else Values(chosen, width)),
         twin,
         summary=f"Store {width} x {kind} at array[index].",
+        memory=True,
+    )
+
+
+@cache
+def fresh(kind: str = "s64") -> Callable:
+    """A load that sees what other SMs wrote, each time it is reached: ``f(array, index)``."""
+    chosen = KINDS[kind]
+    return assembly(
+        f"fresh_{kind}",
+        f"ld.volatile.global.{kind} $0, [$1];",
+        chosen,
+        (Element(chosen),),
+        lambda array, index: array[index],
+        summary=f"Load {kind} at array[index], never from a register or L1.",
         memory=True,
     )
 
