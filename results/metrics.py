@@ -234,6 +234,9 @@ METRICS: dict[str, Metric] = {
             "lower",
             "Share of the exact sum that the result lacks",
         ),
+        Metric("gave_up", "1", None, "Share of blocks that gave up waiting at a barrier"),
+        Metric("max_active_clusters", "1", None, "Clusters resident at once, by the driver"),
+        Metric("bytes_per_clock_per_sm", "B", "higher", "Bytes a clock that one SM reads"),
         Metric(
             "wrong_reads", "1", "lower", "Reads of another thread's value that found a wrong one"
         ),
