@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import cluster
+from kernels import cluster_launch as cluster
 from kernels.block_log import on_host, whole_sm
 from kernels.spec import Bound, Launch, Machine, Params, Unavailable, Work, WrongAnswer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from kernels import cluster
+from kernels import cluster_launch as cluster
 
 NAME = "reduce_cluster"
 

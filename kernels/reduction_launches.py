@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import cluster, reduction_cluster, reduction_problem
+from kernels import cluster_launch as cluster
+from kernels import reduction_cluster, reduction_problem
 from kernels import reduction_tree as tree
 from kernels import reduction_warp as warp
 from kernels.compat import argument
