@@ -167,7 +167,7 @@ def _prepare(case: Case, bench: Bench) -> _Sampling | schema.Case:
         bench.synchronise()
         bound.queue(bench.stream)
         bench.synchronise()
-        error = bound.check()
+        error = float(bound.check())
     except WrongAnswer as wrong:
         return _base(case, bench, "failed", reason=f"wrong answer: {wrong}", work=work)
     flush: Flush | None = None
