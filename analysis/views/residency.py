@@ -52,7 +52,7 @@ def agreement(data: RunData) -> Answer | None:
     )
     whole = all(count.equal == count.of for count in found)
     differing = [text for count in found for text in count.differing][:3]
-    text = "; ".join(map(str, found))
+    text = ", ".join(map(str, found))
     text = text[0].upper() + text[1:] + ("" if whole else f": differing are {', '.join(differing)}")
     table = pd.DataFrame([{"comparison": f.what, "equal": f.equal, "of": f.of} for f in found])
     shown = launches.assign(calculated=[_rule(cc, row)[0] for row in launches.to_dict("records")])
