@@ -412,7 +412,7 @@ def by_architecture(data: RunData) -> Answer | None:
 def _draw_units(rows: pd.DataFrame) -> Figure:
     kinds = list(dict.fromkeys(rows["kind"]))
     ccs = list(dict.fromkeys(rows["cc"]))
-    figure, axes = plots.figure(height=4.2)
+    figure, axes = plots.figure(height=4.4)
     width = 0.8 / len(ccs)
     for number, cc in enumerate(ccs):
         part = rows[rows["cc"] == cc].set_index("kind")["units"].reindex(kinds)
@@ -432,7 +432,7 @@ def _draw_units(rows: pd.DataFrame) -> Figure:
     axes.set_xticks(range(len(kinds)), [kind.replace(" ", "\n") for kind in kinds])
     axes.set(ylabel="results a clock an SM")
     axes.grid(visible=False, axis="x")
-    plots.legend(axes, columns=7)
+    plots.legend(axes, columns=4)
     return figure
 
 

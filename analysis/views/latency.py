@@ -161,7 +161,7 @@ def _published(table: pd.DataFrame, cc: str) -> pd.DataFrame:
 
 
 def _draw_curve(rows: pd.DataFrame) -> Figure:
-    figure, axes = plots.figure(height=4.2)
+    figure, axes = plots.figure(width=7.4, height=4.2)
     measured = rows[rows["level"] == ""]
     plots.lines(axes, measured, "bytes", "latency_cycles", "series", order=list(CACHES.values()))
     axes.set(xlabel="footprint", ylabel="latency, cycles")
@@ -175,6 +175,7 @@ def _draw_curve(rows: pd.DataFrame) -> Figure:
             (ends["bytes"].min(), latency),
             xytext=(0, 7),
             textcoords="offset points",
+            ha="right" if name == "far L2" else "left",
             fontsize=9,
         )
     plots.legend(axes)
@@ -189,7 +190,7 @@ def _draw_published(rows: pd.DataFrame) -> Figure:
     bars = axes.barh(names, rows["ratio"], color=colors, height=0.66)
     axes.bar_label(bars, [f"{value:.2f}" for value in rows["ratio"]], padding=3, fontsize=8.5)
     plots.limit(axes, 1.0, "", horizontal=False)
-    axes.set(xlabel="this GPU over the published figure, cycles (blue: same architecture)")
+    axes.set(xlabel="cycles here over published (blue: same architecture)")
     axes.set_xlim(0, 1.15 * max(1.0, rows["ratio"].max()))
     axes.grid(visible=False, axis="y")
     return figure
