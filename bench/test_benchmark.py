@@ -58,6 +58,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
             pytest.param(name, case, id=f"{name}-{case.label}")
             for name in families.names()
             for case in families.cases(name, "quick", where)
+            if not case.kernel.may_hang  # it is not timed
         ],
     )
 

@@ -151,6 +151,9 @@ class Kernel:
     peer: bool = False
     simulator: str | None = None
     """Why the simulator cannot show it; None where it can."""
+    may_hang: bool = False
+    """True where it may never end on a GPU: it is then run once, untimed, in a process of its
+    own that is ended at a time limit, and what it reads is what there is to record."""
 
     @property
     def location(self) -> str | None:
