@@ -242,9 +242,10 @@ def reduce_array(array: Any, op: str = "sum", kernel: str = "last_block") -> Any
     machine = _this_machine()
     problem = reduction_problem.of(array, op, machine)
     bound = ASSEMBLE[kernel](problem, {}, machine)
-    cuda.synchronize()
-    bound.queue(cuda.default_stream())
-    cuda.synchronize()
+    cuda.synchronize()  # whatever wrote the array, on whichever stream
+    stream = cuda.stream()
+    bound.queue(stream)
+    stream.synchronize()
     return problem.result[0].item()
 
 

@@ -41,8 +41,9 @@ def run(bound: Bound) -> float:
 
     bound.poison()
     cuda.synchronize()
-    bound.queue(cuda.default_stream())
-    cuda.synchronize()
+    stream = cuda.stream()
+    bound.queue(stream)
+    stream.synchronize()
     return bound.check()
 
 
