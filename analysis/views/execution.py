@@ -110,11 +110,18 @@ def _draw_bars(blocks: pd.DataFrame) -> Figure:
     sms = {sm: place for place, sm in enumerate(sorted(blocks["sm"].unique()))}
     lane = lanes(blocks)
     height = 0.85 / (lane.max() + 1)
-    order = np.linspace(0.1, 0.95, len(blocks))
-    shades = plots.mpl.colormaps["cividis"](order)
+    colors = plots.mpl.cm.ScalarMappable(
+        plots.mpl.colors.Normalize(0, blocks["block"].max()), plots.mpl.colormaps["cividis"]
+    )
     rows = blocks["sm"].map(sms) - 0.425 + height * (lane + 0.5)
     lasting = (blocks["stop"] - blocks["start"]) * 1e6
-    axes.barh(rows, lasting, left=blocks["start"] * 1e6, height=height, color=shades)
+    axes.barh(
+        rows,
+        lasting,
+        left=blocks["start"] * 1e6,
+        height=height,
+        color=colors.to_rgba(blocks["block"]),
+    )
     if "left" in blocks:
         axes.barh(
             rows,
@@ -126,9 +133,6 @@ def _draw_bars(blocks: pd.DataFrame) -> Figure:
     axes.set(xlabel="time, µs", ylabel="SM", ylim=(len(sms), -1))
     step = max(1, len(sms) // 11)
     axes.set_yticks(list(sms.values())[::step], [f"{sm:.0f}" for sm in list(sms)[::step]])
-    colors = plots.mpl.cm.ScalarMappable(
-        plots.mpl.colors.Normalize(0, len(blocks) - 1), plots.mpl.colormaps["cividis"]
-    )
     figure.colorbar(colors, ax=axes, label="blockIdx", shrink=0.6)
     axes.grid(visible=False, axis="y")
     return figure
