@@ -56,6 +56,9 @@ baseline: $(SETUP) ## record five processes as results/baseline/NAME
 	@test -n "$(NAME)" || { echo "warpgauge: name the baseline: make baseline NAME=my-gpu" >&2; exit 3; }
 	$(PY) -m bench run --profile standard --processes 5 --output results/baseline/$(NAME)
 
+sanitize: $(SETUP) ## compute-sanitizer over every kernel, and over planted faults that it must report
+	$(PY) -m bench.sanitize
+
 lint: $(SETUP) ## ruff, mypy and the import law
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .

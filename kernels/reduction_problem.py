@@ -128,9 +128,13 @@ def tolerance(depth: int, dtype: str) -> float:
 
     gamma_d = d u / (1 - d u), with d the additions on the longest way from an element to the
     result and u the unit roundoff (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
-    section 4.2). Twice that for float64, because its reference is a float64 sum as well.
+    section 4.2). Twice that for float64, because its reference is a float64 sum as well. Where
+    d u nears 1 that bound says nothing, and the probabilistic one holds: 6 sqrt(d) u (Higham and
+    Mary, SIAM J. Sci. Comput. 41, 2019, theorem 2.4).
     """
     roundoff = float(np.finfo(dtype).eps) / 2
+    if depth * roundoff > 0.1:
+        return 6 * math.sqrt(depth) * roundoff
     gamma = depth * roundoff / (1 - depth * roundoff)
     return 2 * gamma if dtype == "float64" else gamma
 
