@@ -55,13 +55,22 @@ def compile_cubin(
 class ClusterKernel:
     """One loaded kernel of the current device, launched in clusters of `size` blocks."""
 
-    def __init__(self, code: Any, name: str, size: int, block: int, dynamic_smem: int = 0) -> None:
+    def __init__(
+        self,
+        code: Any,
+        name: str,
+        size: int,
+        block: int,
+        dynamic_smem: int = 0,
+        permitted: bool = True,
+    ) -> None:
         """
         Args:
             code: What `compile_cubin` returned.
             size: Blocks a cluster, 1 to 16; more than 8 is not portable.
             block: Threads a block.
             dynamic_smem: Bytes a block.
+            permitted: Whether to ask for leave where the size is not portable.
 
         Raises:
             ValueError: a size outside 1 to 16.
@@ -76,7 +85,7 @@ class ClusterKernel:
         self._device.set_current()
         self.kernel = code.get_kernel(name)
         self.size, self.block, self.dynamic_smem = size, block, dynamic_smem
-        if size > PORTABLE_SIZE:
+        if size > PORTABLE_SIZE and permitted:
             self._allow("CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
         if dynamic_smem > STATIC_SMEM_LIMIT:
             self._allow("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", dynamic_smem)
