@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from bench import families
@@ -23,7 +25,9 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 RACY = ("exchange",)
 """Families with races on purpose: racecheck runs on their kernels as planted faults instead."""
 REMEDY = "pip install 'cuda-toolkit[sanitizer]==13.0.*', or put the CUDA toolkit's bin on PATH"
-TIMEOUT_S = 1800
+TIMEOUT_S = 600
+JOBS = 8
+"""Runs at a time: a tool keeps one core busy and the device hardly at all."""
 ROOT = Path(__file__).parent.parent
 
 
@@ -108,39 +112,49 @@ def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> i
     """
     chosen = families.select(wanted)
     sanitizer = find()
+    for family in RACY:
+        if family in chosen:
+            show(f"  racecheck {family}: see the planted faults")
+    watched = [
+        (tool, family)
+        for tool in TOOLS
+        for family in chosen
+        if tool != "racecheck" or family not in RACY
+    ]
+
+    def clean(item: tuple[str, str]) -> Report:
+        tool, family = item
+        command = ["-m", "bench", "check", "--family", family]
+        return _report(f"{tool} {family}", *run_tool(sanitizer, tool, command), "clean")
+
+    def planted(fault: Fault) -> Report:
+        command = ["-m", "bench.sanitize", "--fault", fault.name]
+        label = f"{fault.tool} planted {fault.name}"
+        return _report(label, *run_tool(sanitizer, fault.tool, command), fault.expected)
+
     unexpected = 0
-    for tool in TOOLS:
-        for family in chosen:
-            if tool == "racecheck" and family in RACY:
-                show(f"  {tool} {family}: see the planted faults")
-                continue
-            command = ["-m", "bench", "check", "--family", family]
-            found, said = run_tool(sanitizer, tool, command)
-            unexpected += not _expected(f"{tool} {family}", found, "clean", said, show)
-    for fault in FAULTS.values():
-        unexpected += not _plant(sanitizer, fault, show)
+    with ThreadPoolExecutor(JOBS) as pool:
+        for report in chain(pool.map(clean, watched), pool.map(planted, FAULTS.values())):
+            show(report.text)
+            unexpected += not report.good
     show(f"{unexpected} unexpected")
     return 2 if unexpected else 0
 
 
-def _plant(sanitizer: str, fault: Fault, show: Callable[[str], None]) -> bool:
-    command = ["-m", "bench.sanitize", "--fault", fault.name]
-    found, said = run_tool(sanitizer, fault.tool, command)
-    label = f"{fault.tool} planted {fault.name}"
-    return _expected(label, found, fault.expected, said, show)
+@dataclass(frozen=True)
+class Report:
+    """One run of a tool, as lines for a person, and whether it found what it should."""
+
+    text: str
+    good: bool
 
 
-def _expected(
-    label: str, found: Findings, wanted: str, said: str, show: Callable[[str], None]
-) -> bool:
-    """Show one line; whether it is as it should be."""
+def _report(label: str, found: Findings, said: str, wanted: str) -> Report:
     good = found.verdict == wanted
     counts = f"{found.errors} errors, {found.warnings} warnings"
     mark = "as expected" if good else f"UNEXPECTED, should be {wanted}"
-    show(f"  {label}: {found.verdict} ({counts}): {mark}; {said}")
-    if found.first:
-        show(f"      {found.first}")
-    return good
+    first = f"\n      {found.first}" if found.first else ""
+    return Report(f"  {label}: {found.verdict} ({counts}): {mark}; {said}{first}", good)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
