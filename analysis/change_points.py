@@ -63,19 +63,24 @@ def _kernel(signal: Any, penalty: float) -> list[int]:
 
 
 def _points(search: Candidate, logs: Sequence[float], least: float = LEAST) -> list[int]:
-    import numpy as np
-
     width = noise(logs)
-    signal = np.asarray(_without_odd_runs(logs, width)).reshape(-1, 1)
+    signal = _without_odd_runs(logs, width).reshape(-1, 1)
     penalty = PENALTY * width**2 * math.log(len(logs))
     points = sorted(int(point) for point in search(signal, penalty))
     return _material(logs, points, math.log1p(least))
 
 
-def _without_odd_runs(logs: Sequence[float], width: float) -> list[float]:
+def _without_odd_runs(logs: Sequence[float], width: float) -> Any:
     """Hampel's filter: a level of SHORTEST runs passes unchanged, fewer odd runs do not."""
-    middle = [median(logs[max(0, i - SHORTEST + 1) : i + SHORTEST]) for i in range(len(logs))]
-    return [a if abs(a - b) <= ODD * width else b for a, b in zip(logs, middle, strict=True)]
+    import numpy as np
+
+    values = np.asarray(logs)
+    reach = SHORTEST - 1
+    around = np.lib.stride_tricks.sliding_window_view(
+        np.pad(values, reach, mode="reflect"), 2 * reach + 1
+    )
+    middle = np.median(around, axis=1)
+    return np.where(np.abs(values - middle) <= ODD * width, values, middle)
 
 
 def _material(logs: Sequence[float], points: list[int], least: float) -> list[int]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -25,22 +25,25 @@ from analysis.accepted import Acceptance
 from analysis.change_points import change_points
 from analysis.provenance import IGNORED, Change, changes
 from analysis.readings import GATED, Key, label
+from results import schema
 from results.errors import UserError
 from results.metrics import scalar
-from results.schema import SCHEMA, End, Run, Scalar, schema_of
+from results.schema import SCHEMA, End, Run, schema_of
 from results.store import load
 
+Number = tuple[Key, str, float]
+"""A case, what it is judged in, and its value in one process."""
 POOL_FROM = 40
 """Runs or series from which worker processes pay for their start."""
 BETTER: dict[str, Literal["lower", "higher"]] = {
     "time": "lower",
     **{metric.name: metric.better for metric in GATED if metric.better},
 }
-MEASURED_INSIDE = [metric.name for metric in GATED]
+INSIDE = [metric.name for metric in GATED]
 UNITS = {**{metric.name: metric.unit for metric in GATED}, "time": "s"}
 
 
-class _Samples(msgspec.Struct):
+class _Samples(msgspec.Struct, gc=False):
     time_s: list[float]
 
 
@@ -50,19 +53,17 @@ _Metrics = msgspec.defstruct(
 )
 
 
-class _Case(msgspec.Struct, tag_field="kind", tag="case"):
+class _Case(msgspec.Struct, tag_field="kind", tag="case", gc=False):
     """What a median needs of results.schema.Case; the rest of the line is not decoded."""
 
     family: str
     kernel: str
-    params: dict[str, Scalar]
+    params: msgspec.Raw
     status: str
     samples: _Samples | None = None
     metrics: _Metrics | None = None  # type: ignore[valid-type]
 
 
-_keys: dict[Key, Key] = {}
-"""One object a key, so that runs that travel together between processes carry each only once."""
 _decoder: msgspec.json.Decoder[Run | _Case | End] = msgspec.json.Decoder(Run | _Case | End)
 
 
@@ -190,18 +191,13 @@ def read_run(path: Path) -> RunLevel:
     Raises:
         UserError: as for results.store.load.
     """
-    logs: dict[Key, dict[str, list[float]]] = {}
+    logs: dict[tuple[Key, str], list[float]] = {}
     headers: list[Run] = []
     for file in sorted(path.glob("*.jsonl")):
-        header, cases = _quick(file) or _whole(file)
+        header, numbers = _quick(file) or _whole(file)
         headers.append(header)
-        for case in cases:
-            if case.status == "ok" and case.family == header.family:
-                number = _number(case)
-                if number is not None:
-                    key = case.family, case.kernel, tuple(sorted(case.params.items()))
-                    key = _keys.setdefault(key, key)
-                    logs.setdefault(key, {}).setdefault(number[0], []).append(math.log(number[1]))
+        for key, metric, value in numbers:
+            logs.setdefault((key, metric), []).append(math.log(value))
     models = {str(header.device.get("name")) for header in headers}
     if len(models) > 1:
         raise UserError(f"{path} mixes records of {', '.join(sorted(models))}")
@@ -209,41 +205,59 @@ def read_run(path: Path) -> RunLevel:
     device = {name: value for name, value in first.device.items() if name not in IGNORED}
     values = {
         key: (metric, math.exp(math.fsum(numbers) / len(numbers)))
-        for key, metrics in logs.items()
-        for metric, numbers in metrics.items()
+        for (key, metric), numbers in logs.items()
     }
     return RunLevel(path, msgspec.structs.replace(first, device=device), values)
 
 
-def _quick(path: Path) -> tuple[Run, list[Any]] | None:
-    """Header and slim cases of a whole file of this schema; None where anything is unusual."""
-    lines = path.read_bytes().splitlines()
+def _quick(path: Path) -> tuple[Run, list[Number]] | None:
+    """Header and numbers of a file of this schema; None where anything is unusual."""
+    content = path.read_bytes()
     try:
-        if schema_of(lines[0]) != SCHEMA:
+        if schema_of(content.partition(b"\n")[0]) != SCHEMA:
             return None
-        header, *rest = [_decoder.decode(line) for line in lines]
-    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
+        header, *lines = _decoder.decode_lines(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    cases = [line for line in rest if isinstance(line, _Case)]
-    return (header, cases) if isinstance(header, Run) else None
+    if not isinstance(header, Run):
+        return None
+    numbers = []
+    for line in lines:
+        if isinstance(line, _Case) and line.status == "ok" and line.family == header.family:
+            inside: dict[str, Any] = {}
+            if line.metrics:
+                inside = {name: getattr(line.metrics, name) for name in INSIDE}
+            times = line.samples.time_s if line.samples else []
+            if number := _number(inside, times):
+                numbers.append((_key(line.family, line.kernel, bytes(line.params)), *number))
+    return header, numbers
 
 
-def _whole(path: Path) -> tuple[Run, list[Any]]:
+def _whole(path: Path) -> tuple[Run, list[Number]]:
     """The same by the store, which migrates old schemas, forgives a torn line and says the rest."""
     file = load(path).files[0]
-    return file.run, list(file.cases)
+    numbers = []
+    for case in file.cases:
+        if case.status == "ok" and case.family == file.run.family:
+            times = case.samples.time_s if case.samples else []
+            if number := _number(case.metrics, times):
+                numbers.append((schema.key(case), *number))
+    return file.run, numbers
 
 
-def _number(case: Any) -> tuple[str, float] | None:
+@lru_cache(maxsize=100_000)
+def _key(family: str, kernel: str, params: bytes) -> Key:
+    """The key of a case. One object a key: runs that travel between processes share it."""
+    return family, kernel, tuple(sorted(msgspec.json.decode(params).items()))
+
+
+def _number(inside: Mapping[str, Any], times: list[float]) -> tuple[str, float] | None:
     """As readings.read: what the kernel measured, else the median time; None where not over 0."""
-    metrics = case.metrics
-    for name in MEASURED_INSIDE if metrics else ():
-        value = metrics.get(name) if isinstance(metrics, dict) else getattr(metrics, name)
+    for name in INSIDE if inside else ():
+        value = inside.get(name)
         if value and (number := scalar(value)) > 0:
             return name, number
-    if case.samples and case.samples.time_s and (seconds := median(case.samples.time_s)) > 0:
-        return "time", seconds
-    return None
+    return ("time", seconds) if times and (seconds := median(times)) > 0 else None
 
 
 def _series(runs: Iterable[RunLevel]) -> list[Series]:
