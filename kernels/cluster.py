@@ -218,8 +218,8 @@ def _bind_bandwidth(name: str, params: Params, machine: Machine) -> Bound:
 
 def _total(rank: int) -> int:
     """What the words of block `rank` add up to when all of them are read in each turn, mod 2^32."""
-    words = np.arange(WINDOW // 4, dtype=np.uint64) ^ np.uint64(rank << 20)
-    total = int((words * np.uint64(WORD) & np.uint64(NOWHERE)).sum())
+    words = WINDOW // 4
+    total = words * (words - 1) // 2 * WORD + words * rank
     return total * STREAM_TURNS * source.REPEATS & NOWHERE
 
 

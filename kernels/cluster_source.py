@@ -205,7 +205,7 @@ __device__ void chase(u32 target, int turns, u32* ends, s64* cycles, int* sms)
     Release::sync();
 }
 
-__device__ u32 word(u32 i, u32 r) { return (i ^ r << 20) * 2654435761u; }
+__device__ u32 word(u32 i, u32 r) { return i * 2654435761u + r; }
 
 /* All threads read 16 bytes a load, all of a window of THREADS x LOADS x 16 bytes in each turn;
    each turn starts one place further on, so that no load of one can serve the next. */
