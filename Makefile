@@ -59,6 +59,9 @@ baseline: $(SETUP) ## record five processes as results/baseline/NAME
 sanitize: $(SETUP) ## compute-sanitizer over every kernel, and over planted faults that it must report
 	$(PY) -m bench.sanitize
 
+profile: $(SETUP) ## hardware counters of RUN's cases, by Nsight Compute
+	$(PY) -m bench profile --profile $(PROFILE) --run $(RUN)
+
 lint: $(SETUP) ## ruff, mypy and the import law
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .

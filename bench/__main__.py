@@ -1,10 +1,11 @@
-"""python -m bench: run, check, list, device, identity. Exit codes: 0, 2 not whole, 3 bad input,
-4 internal error."""
+"""python -m bench: run, check, profile, list, device, identity. Exit codes: 0, 2 not whole, 3 bad
+input, 4 internal error."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import traceback
 from pathlib import Path
@@ -46,7 +47,20 @@ def _parser() -> argparse.ArgumentParser:
         choices=("quick", "standard", "full"),
         help="the cases that a run of this profile measures; small examples without it",
     )
+    check.add_argument(
+        "--seconds", type=float, default=math.inf, metavar="S", help="begin no case after S seconds"
+    )
     check.set_defaults(command=_check)
+
+    profile = commands.add_parser(
+        "profile", help="hardware counters of each case, by Nsight Compute"
+    )
+    profile.add_argument("--profile", choices=("quick", "standard", "full"), default="standard")
+    profile.add_argument("--family", nargs="+", action="extend", metavar="F")
+    profile.add_argument("--device", type=int, default=0, metavar="N")
+    profile.add_argument("--run", default="latest", help="the run beside which they are stored")
+    profile.add_argument("--output", type=Path, metavar="DIR", help="another folder than the run's")
+    profile.set_defaults(command=_profile)
 
     listing = commands.add_parser("list", help="families, kernels and what they show")
     listing.set_defaults(command=_list)
@@ -80,7 +94,13 @@ def _run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from bench.check import check
 
-    return check(options.family, options.device, options.profile)
+    return check(options.family, options.device, options.profile, options.seconds)
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from bench.profile import profile
+
+    return profile(options.family, options.device, options.profile, options.run, options.output)
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -6,10 +6,12 @@ serialise launches.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 from bench import families
+from bench.marks import marked
 from bench.measure import Bench, Case
 from bench.measure import check as check_case
 from bench.session import failed, machine, simulated
@@ -29,18 +31,26 @@ class _NoClock:
         return time.perf_counter()
 
 
-def check(wanted: list[str] | None, index: int, profile: str | None) -> int:
+def check(
+    wanted: list[str] | None, index: int, profile: str | None, seconds: float = math.inf
+) -> int:
     """Print a line a case; 0 where all are right, 2 where one is wrong.
+
+    No further case is begun after so many seconds; the last line says how many were left out.
 
     Raises:
         UserError: an unknown family, or no usable device outside the simulator.
     """
     chosen = _select(wanted)
     make = _simulator if SIMULATOR else _gpu(index)
-    wrong = count = skipped = 0
+    wrong = count = skipped = left = 0
+    end = time.monotonic() + seconds
     for name in chosen:
         bench = make(name)
         for case in _cases(name, profile, bench):
+            if time.monotonic() > end:
+                left += 1
+                continue
             if SIMULATOR and case.kernel.simulator:
                 print(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
                 skipped += 1
@@ -54,14 +64,15 @@ def check(wanted: list[str] | None, index: int, profile: str | None) -> int:
                 skipped += record.status == "skipped"
                 wrong += record.status == "failed"
     where = "in numba's simulator" if SIMULATOR else "on the GPU"
-    print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped")
+    late = f", {left} left out: {seconds:g} s were over" if left else ""
+    print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped{late}")
     return 2 if wrong else 0
 
 
 def _checked(case: Case, bench: Bench) -> schema.Case:
     """The record of one case; what a kernel raises is its own failure, not the others'."""
     try:
-        return check_case(case, bench)
+        return check_case(case if SIMULATOR else marked(case, bench.family.name), bench)
     except Exception as error:
         bench.machine.release()
         return failed(case, bench, error)
