@@ -19,6 +19,10 @@ EXTRA = {
     "standard": (0, 4, 16, 64),
     "full": (0, 1, 2, 4, 8, 16, 32, 64),
 }
+CALIBRATION_FMA = 3
+"""Never a point of the scored sweep, in any profile."""
+CALIBRATION_WARPS = (2, 64)
+"""What a turn takes alone, and what the level delivers when it is full."""
 SAMPLES = 11
 
 
@@ -37,3 +41,12 @@ def cases(profile: str, machine: Machine) -> Iterator[Case]:
                     cache="cold" if level == "dram" else "warm",
                     count=SAMPLES,
                 )
+    for level in LEVELS:
+        for warps in CALIBRATION_WARPS:
+            yield Case(
+                FAMILY["calibration"],
+                {"warps": warps, "extra_fma": CALIBRATION_FMA, "level": level},
+                group=("calibration", level),
+                cache="cold" if level == "dram" else "warm",
+                count=SAMPLES,
+            )

@@ -16,7 +16,7 @@ from kernels.walk import WIDTHS
 WARPS = {
     "quick": (1, 4, 16, 64),
     "standard": (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64),
-    "full": (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64),
+    "full": (1, 2, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64),
 }
 READ = {  # (loads, width)
     "quick": ((1, 4), (4, 16)),
@@ -29,12 +29,31 @@ AXPY = {  # of the loads half read x and half read y, so there is no 1
     "full": tuple(product((2, 4, 8), WIDTHS)),
 }
 BY_BLOCK = {"quick": (), "standard": ((1, 4), (4, 16)), "full": READ["full"]}
-CALIBRATION = {  # never a point of the scored sweep: other numbers of loads
-    "quick": ((3, 4),),
-    "standard": (*product((3,), WIDTHS), (6, 4)),
-    "full": tuple(product((3, 6), WIDTHS)),
+CALIBRATION_WARPS = (3, 11, 18, 26, 36, 44, 60)
+"""Never a point of the scored sweep, in any profile."""
+# (loads, width) -> warps. At 3 warps little queues: the time of a batch by its lines (loads x
+# width / 4). One combination at all of them: how that time grows with the load. Two more where
+# memory is full: what it delivers.
+CALIBRATION: dict[str, dict[tuple[int, int], tuple[int, ...]]] = {
+    "quick": {(4, 4): (3, 26, 60)},
+    "standard": {
+        **dict.fromkeys(((1, 4), (2, 4), (8, 8)), (3,)),
+        (4, 4): CALIBRATION_WARPS,
+        (8, 4): (3, 36, 60),
+        (8, 16): (3, 18, 44),
+    },
 }
-CALIBRATION_WARPS = {"quick": (1, 16, 64), "standard": (1, 4, 8, 16, 32, 64), "full": WARPS["full"]}
+CALIBRATION["full"] = CALIBRATION["standard"]
+CALIBRATION_AXPY: dict[str, dict[tuple[int, int], tuple[int, ...]]] = {
+    "quick": {(4, 4): (3, 26, 60)},
+    "standard": {
+        (2, 4): (3,),
+        (4, 4): CALIBRATION_WARPS,
+        (8, 4): (3, 36, 60),
+        (8, 16): (3, 18, 44),
+    },
+}
+CALIBRATION_AXPY["full"] = CALIBRATION_AXPY["standard"]
 SMALL_CARVEOUT = 25
 """Percent. At the sweep's carve-out L1 is smallest: does it limit the loads in flight?"""
 RANDOM = {"quick": 4, "standard": 30, "full": 100}
@@ -44,13 +63,12 @@ SEED = 4
 
 def cases(profile: str, machine: Machine) -> Iterator[Case]:
     """The cases of one (loads, width) are sampled in turns and share their data."""
-    for name, points, resident in (
-        ("read", READ, WARPS),
-        ("axpy", AXPY, WARPS),
-        ("calibration", CALIBRATION, CALIBRATION_WARPS),
-    ):
+    for name, points in (("read", READ), ("axpy", AXPY)):
         for loads, width in points[profile]:
-            yield from _sweep(FAMILY[name], loads, width, resident[profile], "shared_memory")
+            yield from _sweep(FAMILY[name], loads, width, WARPS[profile], "shared_memory")
+    for name, sweeps in (("calibration", CALIBRATION), ("calibration_axpy", CALIBRATION_AXPY)):
+        for (loads, width), warps in sweeps[profile].items():
+            yield from _sweep(FAMILY[name], loads, width, warps, "shared_memory")
     for loads, width in BY_BLOCK[profile]:
         yield from _sweep(FAMILY["read"], loads, width, WARPS[profile], "block")
     if profile != "quick":

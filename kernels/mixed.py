@@ -157,5 +157,13 @@ FAMILY = Family(
             source=loop,
             compiled=tuple((loop(fma, op), _SIGNATURE) for fma, op in ((0, "cg"), (4, "ca"))),
         ),
+        Kernel(
+            "calibration",
+            "The same with another number of FMAs: feeds the model and is never scored",
+            _bind,
+            examples=({"warps": 1, "extra_fma": 3, "level": "l1"},),
+            source=loop,
+            compiled=((loop(3, "ca"), _SIGNATURE),),
+        ),
     ),
 )

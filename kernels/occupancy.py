@@ -347,11 +347,19 @@ FAMILY = Family(
         ),
         Kernel(
             "calibration",
-            "The read at other numbers of loads: feeds the model and is never scored",
+            "The read at other numbers of warps: feeds the model and is never scored",
             _bind_read,
             examples=({"warps": 1, "loads": 3, "width": 8, "by": "shared_memory"},),
             source=reader,
             compiled=((reader(3, 8), _READ),),
+        ),
+        Kernel(
+            "calibration_axpy",
+            "AXPY at other numbers of warps: feeds the model and is never scored",
+            _bind_axpy,
+            examples=({"warps": 1, "loads": 4, "width": 4, "by": "shared_memory"},),
+            source=writer,
+            compiled=((writer(4, 4), _AXPY),),
         ),
         Kernel(
             "resident",

@@ -49,15 +49,22 @@ def test_the_sweep_is_loads_by_widths_by_warps():
     assert {1, 64} <= set(warps)
 
 
-@pytest.mark.parametrize("profile", families.PROFILES)
-def test_no_calibration_point_is_a_point_of_the_scored_sweep(profile: str):
-    by_kernel: dict[str, set[tuple[int, int]]] = {}
-    for case in cases("occupancy", profile):
-        if "loads" in case.params:
-            point = case.params["loads"], case.params["width"]
-            by_kernel.setdefault(case.kernel.name, set()).add(point)
-    assert by_kernel["calibration"]
-    assert not by_kernel["calibration"] & (by_kernel["read"] | by_kernel["axpy"])
+@pytest.mark.parametrize(
+    ("profile", "family", "axis"),
+    [
+        (profile, *what)
+        for profile in families.PROFILES
+        for what in (("occupancy", "warps"), ("mixed", "extra_fma"))
+    ],
+)
+def test_no_calibration_point_is_a_point_of_the_scored_sweep(profile: str, family: str, axis: str):
+    fed, scored = set(), set()
+    for case in cases(family, profile):
+        if axis in case.params:
+            (fed if case.kernel.name.startswith("calibration") else scored).add(case.params[axis])
+    assert fed
+    assert scored
+    assert not fed & scored
 
 
 def test_random_launches_are_the_same_in_every_process():
