@@ -6,14 +6,15 @@ processes as there are cores, and one number a run and case is kept.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -34,7 +35,7 @@ from results.store import load
 Number = tuple[Key, str, float]
 """A case, what it is judged in, and its value in one process."""
 POOL_FROM = 40
-"""Runs or series from which worker processes pay for their start."""
+"""Runs from which worker processes pay for their start."""
 BETTER: dict[str, Literal["lower", "higher"]] = {
     "time": "lower",
     **{metric.name: metric.better for metric in GATED if metric.better},
@@ -145,31 +146,31 @@ def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
     if not folder.is_dir():
         raise UserError(f"no folder '{folder}': name one that holds folders of runs")
     paths = sorted({path.parent for path in folder.rglob("*.jsonl")})
-    with _workers(len(paths)) as over:
-        read = list(over(_read_or_say, paths))
-        runs = [run for run in read if isinstance(run, RunLevel)]
-        left_out = [text for text in read if isinstance(text, str)]
-        if not runs:
-            told = f" ({left_out[0]})" if left_out else ""
-            raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
-        series = _series(sorted(runs, key=lambda run: run.header.started))
-        for one in series:
-            _start_anew(one, accepted)
-        for one, points in zip(series, over(_search, map(_pieces, series)), strict=True):
-            one.steps = [_step(one, index, points) for index in points]
+    read = _read_all(paths)
+    runs = [run for run in read if isinstance(run, RunLevel)]
+    left_out = [text for text in read if isinstance(text, str)]
+    if not runs:
+        told = f" ({left_out[0]})" if left_out else ""
+        raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
+    series = _series(sorted(runs, key=lambda run: run.header.started))
+    for one in series:
+        _start_anew(one, accepted)
+        points = _search(_pieces(one))
+        one.steps = [_step(one, index, points) for index in points]
     return History(series, len(runs), left_out)
 
 
-@contextmanager
-def _workers(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """`map` for so many items, over worker processes where they pay."""
+def _read_all(paths: Sequence[Path]) -> list[RunLevel | str]:
+    """Every run, or why it cannot be read; over worker processes where they pay."""
     cores = _cores()
-    if count < POOL_FROM or cores == 1:
-        yield map
-        return
+    if len(paths) < POOL_FROM or cores == 1:
+        return [_read_or_say(path) for path in paths]
     # spawn: forking a process that runs threads (a notebook's, a test runner's) may deadlock.
-    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        yield partial(pool.map, chunksize=max(1, count // (16 * cores)))
+    # Nothing here makes cycles of references, and looking for them takes a third of the time.
+    with ProcessPoolExecutor(cores, get_context("spawn"), gc.disable) as pool:
+        found = pool.map(_read_or_say, paths, chunksize=max(1, len(paths) // (16 * cores)))
+        import_module("ruptures")  # its 2 s pass while the workers read
+        return list(found)
 
 
 def _cores() -> int:
@@ -214,7 +215,7 @@ def _quick(path: Path) -> tuple[Run, list[Number]] | None:
     """Header and numbers of a file of this schema; None where anything is unusual."""
     content = path.read_bytes()
     try:
-        if schema_of(content.partition(b"\n")[0]) != SCHEMA:
+        if schema_of(content[: content.find(b"\n")]) != SCHEMA:
             return None
         header, *lines = _decoder.decode_lines(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -224,9 +225,7 @@ def _quick(path: Path) -> tuple[Run, list[Number]] | None:
     numbers = []
     for line in lines:
         if isinstance(line, _Case) and line.status == "ok" and line.family == header.family:
-            inside: dict[str, Any] = {}
-            if line.metrics:
-                inside = {name: getattr(line.metrics, name) for name in INSIDE}
+            inside = msgspec.structs.astuple(line.metrics) if line.metrics else ()
             times = line.samples.time_s if line.samples else []
             if number := _number(inside, times):
                 numbers.append((_key(line.family, line.kernel, bytes(line.params)), *number))
@@ -240,7 +239,7 @@ def _whole(path: Path) -> tuple[Run, list[Number]]:
     for case in file.cases:
         if case.status == "ok" and case.family == file.run.family:
             times = case.samples.time_s if case.samples else []
-            if number := _number(case.metrics, times):
+            if number := _number([case.metrics.get(name) for name in INSIDE], times):
                 numbers.append((schema.key(case), *number))
     return file.run, numbers
 
@@ -251,10 +250,12 @@ def _key(family: str, kernel: str, params: bytes) -> Key:
     return family, kernel, tuple(sorted(msgspec.json.decode(params).items()))
 
 
-def _number(inside: Mapping[str, Any], times: list[float]) -> tuple[str, float] | None:
-    """As readings.read: what the kernel measured, else the median time; None where not over 0."""
-    for name in INSIDE if inside else ():
-        value = inside.get(name)
+def _number(inside: Iterable[Any], times: list[float]) -> tuple[str, float] | None:
+    """As readings.read: what the kernel measured, else the median time; None where not over 0.
+
+    `inside` has a value or None for each of INSIDE, or nothing.
+    """
+    for name, value in zip(INSIDE, inside, strict=False):
         if value and (number := scalar(value)) > 0:
             return name, number
     return ("time", seconds) if times and (seconds := median(times)) > 0 else None
