@@ -1,9 +1,10 @@
 """Latency of memory, level by level: one warp that waits for each load before the next.
 
 A chase goes over absolute addresses through a random cycle of lines (`kernels.ring`), so that
-nothing lies between two loads and no prefetcher guesses the next. The cursor stays in device
-memory: each launch goes on where the last one ended, on lines that it has not yet seen, and finds
-in the caches just what a cycle of that footprint leaves there.
+nothing lies between two loads and no prefetcher guesses the next. Each launch goes on where the
+last one ended. A footprint that L2 may hold is first read once round from there, by all warps of
+the chase's own SM and in the chase's own order: L2 then holds just what a whole turn of this SM
+leaves in it, and in the partition where this SM leaves it. Larger ones meet lines not yet seen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numba import cuda, types
 
 from kernels import ptx, ring
-from kernels.compat import argument, jit, on_host
+from kernels.compat import SIMULATOR, argument, jit, on_host
 from kernels.probes import chase as chase_loads
 from kernels.probes import chase_shared as chase_shared_loads
 from kernels.probes import shared_address
@@ -37,6 +38,15 @@ ROUNDS = 64
 """Blocks timed in a launch: 4,096 loads, of which DRAM takes 1.5 ms."""
 MOST_L1 = 512 << 10
 """Bytes: no SM has a larger L1, so that a larger footprint cannot be warmed up in it."""
+READERS = 32 if SIMULATOR else 1024
+"""Threads that read the footprint before the chase: as many loads in flight as a block can have,
+which takes about a cycle a line where the chase takes hundreds."""
+L2S = 2
+"""Footprints up to so many times L2 are read before the chase: past one L2 it ends gradually."""
+STEP, ADDRESS = range(2)
+"""What the cursor holds: the step of the cycle that comes next, and the address there."""
+CYCLES, SM = range(2)
+"""What a chase logs."""
 
 _after_u64 = ptx.clock_after("u64")
 _after_u32 = ptx.clock_after("u32")
@@ -47,17 +57,26 @@ def _chase(operator: str) -> Any:
     loads = chase_loads(STEPS, operator)
 
     @jit
-    def chase(warmup, rounds, cursor, cycles):
-        """Follow the cycle from `cursor`, which is left where the chase ends."""
-        address = cursor[0]
-        for _ in range(warmup):
-            address = loads(address)
-        start = _after_u64(address)
-        for _ in range(rounds):
-            address = loads(address)
-        stop = _after_u64(address)
-        cursor[0] = address
-        cycles[0] = stop - start
+    def chase(nodes, base, lines, bits, turns, warmup, rounds, total, cursor, log):
+        """Read all lines `turns` times from the cursor on, then follow the cycle from there."""
+        thread = cuda.threadIdx.x
+        first = cursor[STEP]
+        for _ in range(turns):
+            share = ring.read_share(nodes, first, lines, bits, thread, cuda.blockDim.x)
+            cuda.atomic.add(total, 0, share)
+        cuda.syncthreads()
+        if thread == 0:
+            address = np.uint64(base + ring.place_on_device(first, lines, bits) * ring.LINE)
+            for _ in range(warmup):
+                address = loads(address)
+            start = _after_u64(address)
+            for _ in range(rounds):
+                address = loads(address)
+            stop = _after_u64(address)
+            cursor[STEP] = (first + (warmup + rounds) * STEPS) % lines
+            cursor[ADDRESS] = address
+            log[CYCLES] = stop - start
+            log[SM] = ptx.smid()
 
     return chase
 
@@ -151,16 +170,27 @@ def _bind_chase(params: Params, machine: Machine) -> Bound:
         raise ValueError(f"cache '{params['cache']}' is none of {', '.join(functions)}")
     xp, size = machine.xp, int(params["bytes"])
     cycle = ring.build(size, machine)
-    cursor, cycles = xp.zeros(1, np.uint64), xp.zeros(1, np.int64)
-    warmup = _warmup(size)
+    total, cursor, log = xp.zeros(1, np.uint64), xp.zeros(2, np.int64), xp.zeros(2, np.int64)
+    warmup, turns = _warmup(size), int(size <= L2S * machine.l2_bytes)
+
+    def check() -> float:
+        if turns:
+            cycle.check_read(total)
+        return cycle.check(on_host(cursor)[ADDRESS], (warmup + ROUNDS) * STEPS)
+
+    def poison() -> None:
+        for array in (total, cursor, log):
+            array.fill(0)
+
+    given = (argument(cycle.nodes), cycle.base, cycle.lines, cycle.bits, turns, warmup, ROUNDS)
     return Bound(
-        Launch.linear(1, 1),
+        Launch.linear(1, READERS),
         Work(),
-        check=lambda: cycle.check(on_host(cursor)[0], (warmup + ROUNDS) * STEPS),
-        poison=lambda: cursor.fill(cycle.address(0)),
+        check=check,
+        poison=poison,
         function=functions[params["cache"]],
-        arguments=(warmup, ROUNDS, argument(cursor), argument(cycles)),
-        reading=lambda: {"latency_cycles": _latency(cycles)},
+        arguments=(*given, *map(argument, (total, cursor, log))),
+        reading=lambda: {"latency_cycles": _latency(log), "block_sm": [int(on_host(log)[SM])]},
         cache_resident=size <= machine.l2_bytes,
     )
 
@@ -274,7 +304,10 @@ def _bind_texture(params: Params, machine: Machine) -> Bound:
     )
 
 
-_CHASE = "void(int64, int64, uint64[::1], int64[::1])"
+_CHASE = (
+    "void(uint64[::1], int64, int64, int64, int64, int64, int64, "
+    "uint64[::1], int64[::1], int64[::1])"
+)
 _SMALL = {"bytes": 4096}
 
 FAMILY = Family(

@@ -13,7 +13,7 @@ import numpy as np
 from numba import cuda
 
 from kernels import ptx
-from kernels.compat import argument, device, jit
+from kernels.compat import argument, device, jit, on_host
 from kernels.probes import pointer
 from kernels.spec import Machine, Unavailable, WrongAnswer
 
@@ -62,13 +62,28 @@ def link(nodes, base, lines, bits):
 _load = ptx.load("u64", 1, "cg")
 
 
-@jit
-def visit(nodes, lines, bits):
-    """Read every line, in the order of the chase, so that L2 is left as a whole turn leaves it."""
-    step = cuda.grid(1)
+@device
+def read_share(nodes, first, lines, bits, thread, threads):
+    """One thread's share of a read of all lines, in the cycle's order from step `first`.
+
+    Returns the sum of what it read, modulo 2^64. Somebody must use it: the assembler drops a
+    load whose value nobody needs, also one that is volatile in the PTX.
+    """
+    total = np.uint64(0)
+    step = thread
     while step < lines:
-        _load(nodes, place_on_device(step, lines, bits) * WORDS)
-        step += cuda.gridsize(1)
+        at = first + step if first + step < lines else first + step - lines
+        total += _load(nodes, place_on_device(at, lines, bits) * WORDS)
+        step += threads
+    return total
+
+
+@jit
+def read_all(nodes, lines, bits, total):
+    """Read every line once, so that caches hold whole sectors: of a sector that was written in
+    part they hold that part, and its first read goes to DRAM for the rest."""
+    share = read_share(nodes, 0, lines, bits, cuda.grid(1), cuda.gridsize(1))
+    cuda.atomic.add(total, 0, share)
 
 
 @dataclass(frozen=True)
@@ -79,17 +94,40 @@ class Ring:
     lines: int
     bits: int
     base: int
+    total: Any = None
+    """Sum of what the first read of all lines has read: a uint64 on the device."""
 
     def address(self, step: int) -> int:
         """Where a chase from step 0 is after `step` steps."""
         return self.base + place(step % self.lines, self.lines, self.bits) * LINE
 
+    @property
+    def sum(self) -> int:
+        """What a read of all lines adds up to, modulo 2^64: each holds another's address."""
+        return (self.lines * self.base + LINE * (self.lines * (self.lines - 1) // 2)) % 2**64
+
+    def check_read(self, total: Any) -> float:
+        """0.0 where all lines were read, and each once.
+
+        Args:
+            total: device array of one uint64, the sum of what was read.
+
+        Raises:
+            WrongAnswer: They were not, or the cycle is linked wrongly.
+        """
+        read = int(on_host(total)[0])
+        if read != self.sum:
+            raise WrongAnswer(f"a read of all {self.lines} lines adds up to {read}, not {self.sum}")
+        return 0.0
+
     def check(self, address: Any, step: int) -> float:
         """0.0 where the chase is at `address` after `step` steps.
 
         Raises:
-            WrongAnswer: It is somewhere else.
+            WrongAnswer: It is somewhere else, or not all lines were read when it was built.
         """
+        if self.total is not None:
+            self.check_read(self.total)
         at, expected = int(address), self.address(step)
         if at != expected:
             raise WrongAnswer(
@@ -113,10 +151,11 @@ def build(size: int, machine: Machine) -> Ring:
     lines = size // LINE
     bits = max(1, (lines - 1).bit_length())
     nodes = machine.xp.empty(size // 8, np.uint64)
+    total = machine.xp.zeros(1, np.uint64)
     base = pointer(nodes)
     grid, block = (1, 32) if machine.simulator else (min(-(-lines // 256), 16 * machine.sms), 256)
     cuda.synchronize()  # the memory may be in use yet on another stream
     link[grid, block](argument(nodes), base, lines, bits)
-    visit[grid, block](argument(nodes), lines, bits)
+    read_all[grid, block](argument(nodes), lines, bits, argument(total))
     cuda.synchronize()
-    return Ring(nodes, lines, bits, base)
+    return Ring(nodes, lines, bits, base, total)

@@ -171,8 +171,9 @@ SWITCH = Kernel(
 
 COUNTS = (0, 32, 64, 128, 192, 256, 320, 384, 512)
 """FMAs between a load and its use: up to about twice the latency of an L2."""
-FOOTPRINT = 1 << 20
 LOADS = 512
+FOOTPRINT = LOADS * ring.LINE
+"""Bytes, all of which the first launch reads: the samples find in L2 what it has brought there."""
 _run = loops.load_then_fma(COUNTS)
 
 

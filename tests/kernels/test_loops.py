@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernels import compat, loops
-from kernels.instruction import OPERANDS, PROGRAMS, SURFACE, expected
+from kernels.instruction import ILP, OPERANDS, PROGRAMS, SURFACE, expected
 from kernels.instructions import OPS, chain_reference
 from kernels.loops import Streams, repeated
 
@@ -108,14 +108,54 @@ def test_a_chase_is_loads_and_nothing_else():
     for function, operator in ((chase_ca, "ca"), (chase_cg, "cg")):
         ptx = compile_kernel(function, _CHASE, (9, 0)).ptx
         blocks = re.findall(r"// begin inline asm(.*?)// end inline asm", ptx, re.S)
-        chases = [block.strip().splitlines() for block in blocks if "ld.global" in block]
-        assert chases
+        # The single load reads the footprint before the clock.
+        found = [block.strip().splitlines() for block in blocks if "ld.global" in block]
+        chases = [lines for lines in found if len(lines) > 1]
+        assert len(chases) >= 2
         for lines in chases:
             assert lines[0].startswith("mov.u64")
             assert len(lines) == STEPS + 1
             assert set(lines[1:]) == {lines[1]}
             register = re.fullmatch(rf"ld\.global\.{operator}\.u64 (%\w+), \[(%\w+)\];", lines[1])
             assert register.group(1) == register.group(2)
+
+
+@pytest.mark.ptx
+@ptx_tier
+def test_the_footprint_is_really_read_before_a_chase(disassembled):
+    """A load whose value nobody needs is dropped by the assembler, though volatile in the PTX."""
+    from kernels.compile import compile_kernel
+    from kernels.memory import _CHASE, chase_cg
+    from kernels.ring import read_all
+
+    signature = "void(uint64[::1], int64, int64, uint64[::1])"
+    (code,) = disassembled(compile_kernel(read_all, signature, (9, 0)).cubin).values()
+    assert sum(line.startswith("LDG") for line in code) == 1
+    code = max(disassembled(compile_kernel(chase_cg, _CHASE, (9, 0)).cubin).values(), key=len)
+    barrier = next(at for at, line in enumerate(code) if line.startswith("BAR.SYNC"))
+    assert sum(line.startswith("LDG") for line in code[:barrier]) == 2  # the cursor and a line
+
+
+@pytest.mark.ptx
+@ptx_tier
+def test_fma_reads_one_new_register_where_its_throughput_is_taken(disassembled):
+    """An FMA reads three registers and a sub-partition has two banks of them, so that the full
+    rate needs operands kept from the FMA before. A lone chain does not keep them."""
+    from kernels.compile import compile_kernel
+
+    program = PROGRAMS[0]
+    (code,) = disassembled(
+        compile_kernel(program.function, program.signature, (9, 0)).cubin
+    ).values()
+    fmas = [line for line in code if line.startswith("FFMA")]
+    bodies = [fmas[at : at + loops.BODY] for at in range(0, len(fmas), loops.BODY)]
+    assert len(bodies) == len(ILP)
+    kept = {
+        ilp: sum(line.count(".reuse") == 2 for line in body)
+        for ilp, body in zip(ILP, bodies, strict=True)
+    }
+    assert kept[1] == 0
+    assert all(kept[ilp] >= loops.BODY - 1 for ilp in ILP if ilp >= loops.ACCUMULATORS)
 
 
 def test_library_functions_are_matched_to_their_twins():

@@ -44,3 +44,12 @@ def test_where_a_chase_must_end_wraps_around():
     assert ring.check(ring.address(7), 39) == 0.0
     with pytest.raises(WrongAnswer, match="after 40 steps"):
         ring.check(ring.address(7), 40)
+
+
+def test_a_line_that_was_not_read_is_noticed():
+    bits, lines, base = 5, 24, 1 << 40
+    ring = Ring(nodes=None, lines=lines, bits=bits, base=base)
+    following = [base + place((step + 1) % lines, lines, bits) * LINE for step in range(lines)]
+    assert ring.check_read(np.array([sum(following)], np.uint64)) == 0.0
+    with pytest.raises(WrongAnswer, match="all 24 lines"):
+        ring.check_read(np.array([sum(following[1:])], np.uint64))
