@@ -147,9 +147,9 @@ KERNELS = (
     ),
     _kernel(
         "one_block",
-        "vector_shuffle on a single block: nothing to finish, for small n",
+        "Every element in flight at once on a single block: nothing to loop, nothing to finish",
         launches.one_block,
-        warp.vector,
+        warp.tile,
         _examples(0, 1, 1023),
     ),
     _kernel(

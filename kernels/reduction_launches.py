@@ -206,7 +206,9 @@ def vector(problem: Problem, params: Params, machine: Machine) -> Bound:
 def one_block(problem: Problem, params: Params, machine: Machine) -> Bound:
     _require_aligned(problem.data)
     chosen = _one_block(problem, LOADS)
-    function = warp.vector(problem.dtype, problem.op, chosen.loads)
+    held = chosen.block * chosen.loads * warp.width(problem.dtype)
+    make = warp.tile if problem.n <= held else warp.vector
+    function = make(problem.dtype, problem.op, chosen.loads)
     smem = warp.WARPS * problem.itemsize
     return _passes(problem, machine, chosen.block, smem, [1], function)
 
