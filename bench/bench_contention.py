@@ -16,8 +16,8 @@ ADDRESSES = {
 }
 SHARES = {
     "quick": ((1024, "one"),),
-    "standard": ((1024, "one"), (1024, "sms")),
-    "full": ((32, "one"), (256, "one"), (1024, "one"), (1024, "sms")),
+    "standard": ((1024, "one"), (256, "sms")),
+    "full": ((32, "one"), (256, "one"), (1024, "one"), (256, "sms")),
 }
 """(threads a block, blocks): one block alone, or one for each SM, all on the same addresses."""
 ACCESSES = ("store_shared", "atomic_shared", "store_global", "atomic_global")

@@ -1,0 +1,353 @@
+"""Diverged warps: what paths cost, whether they overlap, and whether lanes can wait for lanes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import plots, units
+from analysis.report.question import Answer, Plot, Question, RunData
+from results.schema import Case
+
+WARP = 32
+NEAR = 0.1
+"""A cost or a rate within this of what the claim says is called equal to it."""
+RATE = "operations_per_clock_per_sm"
+OFF = {"branch": "skip a branch", "return": "have returned", "partial": "do not exist"}
+
+
+# Row 20: one path after another
+
+
+def paths(data: RunData) -> Answer | None:
+    """Cycles against the number of paths, and against where in the warps the paths split."""
+    rows = data.select("divergence", "paths")
+    if rows.empty or rows["paths"].nunique() < 2:
+        return None
+    rows = rows.sort_values("paths")
+    alone, most = rows.iloc[0], rows.iloc[-1]
+    growth = most["branch_cycles"] / alone["branch_cycles"]
+    wanted = most["paths"] / alone["paths"]
+    slope = float(np.polyfit(rows["paths"], rows["branch_cycles"], 1)[0])
+    text = (
+        f"A warp on {most['paths']} paths takes {units.cycles(most['branch_cycles'])}, "
+        f"{units.ratio(growth)} what {alone['paths']} takes "
+        f"({units.cycles(alone['branch_cycles'])}): each further path adds {units.cycles(slope)}"
+    )
+    serial = abs(growth / wanted - 1) <= 2 * NEAR
+    figures = [Plot(_draw_paths, rows[["paths", "branch_cycles"]], "Cycles against paths")]
+    stripes = data.select("divergence", "stripes")
+    verdict = serial
+    if not stripes.empty:
+        edges, inside = _split(stripes)
+        if len(edges) and len(inside):
+            whole = edges["branch_cycles"].median()
+            cost = whole / alone["branch_cycles"]
+            text += (
+                f"; two paths that split on warp edges cost {units.ratio(cost)} one path, inside "
+                f"a warp {units.ratio(inside['branch_cycles'].median() / alone['branch_cycles'])}"
+            )
+            verdict &= abs(cost - 1) <= NEAR
+        drawn = stripes[["stripe", "branch_cycles"]].assign(alone=alone["branch_cycles"])
+        figures.append(Plot(_draw_stripes, drawn, "Cycles against the width of the stripes"))
+    return Answer(
+        text=text + ".",
+        verdict="confirmed" if verdict else "contradicted",
+        plots=tuple(figures),
+        method="One block; each lane goes down its path of a switch, 64 dependent FMAs with a "
+        "constant of its own, and the warp meets at `syncwarp`. For the warp edges, 256 threads "
+        "take one of two paths in stripes.",
+        table=rows[["paths", "branch_cycles"]],
+        sources=data.sources("divergence", "paths"),
+    )
+
+
+def _split(stripes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    on_edges = stripes["stripe"] % WARP == 0
+    return stripes[on_edges], stripes[~on_edges]
+
+
+def _draw_paths(rows: pd.DataFrame) -> Figure:
+    figure, axes = plots.figure()
+    axes.plot(rows["paths"], rows["branch_cycles"], marker="o", label="measured")
+    first = rows.iloc[0]
+    plots.model(
+        axes,
+        rows["paths"],
+        rows["paths"] * first["branch_cycles"] / first["paths"],
+        "one after another",
+    )
+    axes.set(xlabel="paths of one warp", ylabel="cycles", ylim=(0, None))
+    plots.legend(axes)
+    return figure
+
+
+def _draw_stripes(rows: pd.DataFrame) -> Figure:
+    rows = rows.sort_values("stripe")
+    figure, axes = plots.figure(height=3.0)
+    edges = rows["stripe"] % WARP == 0
+    places = np.arange(len(rows))
+    colors = edges.map({True: plots.BLUE, False: plots.VERMILION})
+    axes.bar(places, rows["branch_cycles"], color=colors, width=0.7)
+    for label, color in (("on warp edges", plots.BLUE), ("inside warps", plots.VERMILION)):
+        axes.bar([0], [0], color=color, label=label)
+    plots.limit(axes, rows["alone"].iloc[0], "one path", end="end")
+    axes.set_xticks(places, [str(stripe) for stripe in rows["stripe"]])
+    axes.set(xlabel="threads that go one way before the next go the other", ylabel="cycles")
+    axes.grid(visible=False, axis="x")
+    plots.legend(axes)
+    return figure
+
+
+def lanes(data: RunData) -> Answer | None:
+    """Results a clock against active lanes, on an SM that issues at its limit."""
+    rows = data.select("divergence", "lanes")
+    if rows.empty or rows["lanes"].nunique() < 2:
+        return None
+    full = rows.loc[rows["lanes"].idxmax()]
+    share = rows[RATE] / rows["lanes"] / (full[RATE] / full["lanes"])
+    worst = rows.assign(share=share).loc[(share - 1).abs().idxmax()]
+    proportional = abs(worst["share"] - 1) <= NEAR
+    few = rows.loc[rows["lanes"].idxmin()]
+    text = (
+        f"With {full['lanes']} active lanes a warp an SM does {units.digits(full[RATE])} FMAs a "
+        f"clock, with {few['lanes']} it does {units.digits(few[RATE])}: "
+    )
+    if proportional:
+        text += (
+            "no other warp's threads fill the gap, whether the lanes skip a branch, have returned "
+            f"or do not exist (each lane within {units.percent(abs(worst['share'] - 1))} of its "
+            "share)"
+        )
+    else:
+        text += (
+            f"{worst['lanes']} lanes, where the others {OFF.get(worst['off'], worst['off'])}, do "
+            f"{units.ratio(worst['share'])} their share"
+        )
+    return Answer(
+        text=text + ".",
+        verdict="confirmed" if proportional else "contradicted",
+        plots=(
+            Plot(
+                _draw_lanes,
+                rows[["lanes", "off", RATE]],
+                "FMAs a clock and SM against active lanes, for lanes off by three causes",
+            ),
+        ),
+        method="Blocks of one warp, as many as an SM holds up to 32, each lane 16,384 dependent "
+        "FMAs; results over the cycles from an SM's first start to its last end, median over SMs.",
+        table=rows[["off", "lanes", RATE]].sort_values(["off", "lanes"]),
+        sources=data.sources("divergence", "lanes"),
+    )
+
+
+def _draw_lanes(rows: pd.DataFrame) -> Figure:
+    figure, axes = plots.figure()
+    rows = rows.assign(off=rows["off"].map(OFF).fillna(rows["off"]))
+    plots.lines(axes, rows, "lanes", RATE, "off")
+    top = rows.loc[rows["lanes"].idxmax()]
+    count = np.array([0, top["lanes"]])
+    plots.model(axes, count, count * top[RATE] / top["lanes"], "share of the lanes")
+    axes.set(xlabel="active lanes a warp", ylabel="FMAs a clock and SM", ylim=(0, None))
+    plots.legend(axes, columns=2)
+    return figure
+
+
+# Row 21: serial or overlapped
+
+POINTS = 7
+BEGIN, FIRST, SECOND, JOIN, P, Q, END = range(POINTS)
+SPANS = {"A": (FIRST, SECOND), "B": (SECOND, JOIN), "P": (P, Q), "Q": (Q, END)}
+"""Statement -> the points at which it begins and ends; X and Y lie where A and B do."""
+ELSE = {"A": "X", "B": "Y"}
+COLORS = dict(
+    zip(
+        "ABXYPQ",
+        (plots.BLUE, plots.SKY, plots.VERMILION, plots.ORANGE, plots.GREEN, plots.GREY),
+        strict=True,
+    )
+)
+TAKEN = {
+    "half": lambda lane: lane < 16,
+    "alternate": lambda lane: lane % 2 == 0,
+    "one": lambda lane: lane == 0,
+    "all": lambda lane: lane >= 0,
+}
+"""Which lanes take the if, by the name of the pattern."""
+
+
+def overlap(data: RunData) -> Answer | None:
+    """Whether the two branches are under way at once, and whether lanes come to P together."""
+    cases = [case for _, case in data.vectors("divergence", "course") if _usable(case) is not None]
+    rows = data.select("divergence", "course")
+    if not cases or rows.empty:
+        return None
+    rows = rows[rows["taken"].isin([case.params["taken"] for case in cases])]
+    diverged = rows[rows["taken"] != "all"]
+    if diverged.empty:
+        return None
+    most = diverged.loc[diverged["overlap_cycles"].idxmax()]
+    overlapped = most["overlap_cycles"] > 0
+    if overlapped:
+        text = (
+            f"Overlapped: {_kind(most)}, the two branches are under way together for up to "
+            f"{units.cycles(most['overlap_cycles'])}"
+        )
+    else:
+        text = (
+            "Serial: one branch begins only when the other has ended, with arithmetic alone and "
+            "with a load from memory in each branch"
+            if diverged["load"].nunique() > 1
+            else "Serial: one branch begins only when the other has ended"
+        )
+    free, synced = (diverged[diverged["syncwarp"] == sync] for sync in (False, True))
+    if len(free):
+        together = (free["arrivals"] <= 1).all()
+        text += (
+            "; without `syncwarp` the lanes come to P "
+            + ("together" if together else f"in up to {free['arrivals'].max():.0f} groups")
+            + (" all the same, which nothing promises" if together else "")
+        )
+    if len(synced) and (synced["arrivals"] > 1).any():
+        text += f"; with it in up to {synced['arrivals'].max():.0f} groups"
+    first: dict[tuple[bool, bool], Case] = {}
+    taken = cases[0].params["taken"]
+    for case in cases:
+        if case.params["taken"] == taken:
+            first.setdefault((bool(case.params["load"]), bool(case.params["syncwarp"])), case)
+    drawn = pd.concat(
+        [timeline(case).assign(load=load, syncwarp=sync) for (load, sync), case in first.items()],
+        ignore_index=True,
+    )
+    return Answer(
+        text=text + ".",
+        verdict="confirmed" if overlapped else "observed, not promised",
+        plots=(
+            Plot(
+                _draw_timeline,
+                drawn,
+                "For each lane, down, the statements A, B, X, Y, P and Q over the cycles, with and "
+                "without a load, with and without syncwarp",
+            ),
+        ),
+        method="if {A; B;} else {X; Y;} P; Q; in one warp, each statement 32 dependent integer "
+        "multiply-adds, A and X with a load past L1 first where the figure says so. Every lane "
+        "reads the SM's clock where a statement begins, once the one before is complete. The claim "
+        "is that paths may interleave.",
+        table=diverged[["taken", "load", "syncwarp", "overlap_cycles", "arrivals"]],
+        sources=data.sources("divergence", "course"),
+    )
+
+
+def _usable(case: Case) -> np.ndarray | None:
+    """The clocks of a case, shape (lanes, POINTS)."""
+    clocks = case.metrics.get("statement_clock")
+    if not isinstance(clocks, list) or len(clocks) != WARP * POINTS:
+        return None
+    return np.asarray(clocks).reshape(WARP, POINTS) if case.params.get("taken") in TAKEN else None
+
+
+def _kind(row: pd.Series) -> str:
+    return ("with a load" if row["load"] else "with arithmetic alone") + (
+        " and `syncwarp`" if row["syncwarp"] else " and no `syncwarp`"
+    )
+
+
+def timeline(case: Case) -> pd.DataFrame:
+    """A row a lane and statement: when it began and ended, cycles."""
+    clocks = _usable(case)
+    assert clocks is not None
+    goes = TAKEN[str(case.params["taken"])](np.arange(WARP))
+    return pd.DataFrame(
+        [
+            {
+                "lane": lane,
+                "statement": name if goes[lane] else ELSE.get(name, name),
+                "start": int(clocks[lane, begin]),
+                "stop": int(clocks[lane, end]),
+            }
+            for lane in range(WARP)
+            for name, (begin, end) in SPANS.items()
+        ]
+    )
+
+
+def _draw_timeline(rows: pd.DataFrame) -> Figure:
+    panels = list(rows.groupby(["load", "syncwarp"]))
+    figure, grid = plots.figure(
+        len(panels), 1, height=0.6 + 1.7 * len(panels), sharex=True, squeeze=False
+    )
+    for axes, ((load, sync), part) in zip(grid[:, 0], panels, strict=True):
+        for name, spans in part.groupby("statement"):
+            axes.barh(
+                spans["lane"],
+                spans["stop"] - spans["start"],
+                left=spans["start"],
+                height=0.85,
+                color=COLORS[str(name)],
+            )
+        axes.set(ylabel="lane", ylim=(WARP - 0.5, -0.5), yticks=(0, 15, 31))
+        axes.set_title(
+            f"{'a load in A and X' if load else 'arithmetic'}, "
+            f"{'syncwarp' if sync else 'no syncwarp'}",
+            loc="right",
+            fontsize=9,
+        )
+        axes.grid(visible=False, axis="y")
+    top = grid[0, 0]
+    for name, color in COLORS.items():
+        if name in set(rows["statement"]):
+            top.barh([0], [0], color=color, label=name)
+    top.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6, handlelength=1.2)
+    grid[-1, 0].set(xlabel="cycles")
+    return figure
+
+
+def waiting(data: RunData) -> Answer | None:
+    """Whether lanes of one warp get a lock, and an answer, from each other."""
+    rows = data.select("divergence", "hand_over", "lock_in_loop", "lock_after_loop")
+    if rows.empty:
+        return None
+    wanted = {"hand_over": 2}
+    rows = rows.assign(of=[wanted.get(kernel, WARP) for kernel in rows["kernel"]])
+    rows["done"] = rows["completed_lanes"] >= rows["of"]
+    parts = []
+    for kernel, part in rows.groupby("kernel", sort=False):
+        done = part["done"].all()
+        if kernel == "hand_over":
+            parts.append(
+                "two lanes in two branches wait for each other in turn, "
+                f"{units.cycles(part['handover_cycles'].median())} a turn"
+                if done
+                else "two lanes in two branches that wait for each other do not come to an end"
+            )
+        else:
+            where = "inside" if kernel == "lock_in_loop" else "after"
+            row = part.iloc[0]
+            parts.append(
+                f"a spin lock released {where} the loop goes round all {WARP} lanes in "
+                f"{units.cycles(row['wait_cycles'])}"
+                if done
+                else f"a spin lock released {where} the loop is got by {row['completed_lanes']:.0f}"
+                f" of {WARP} lanes until the others give up"
+            )
+    text = "; ".join(parts)
+    return Answer(
+        text=text[0].upper() + text[1:] + ".",
+        verdict="confirmed" if rows["done"].all() else "contradicted",
+        method="One warp; whoever waits gives up after 20 million cycles. Since Volta, lanes of "
+        "one warp are promised to make progress while others wait.",
+        table=rows[["kernel", "completed_lanes", "of", "handover_cycles", "wait_cycles"]].rename(
+            columns={"of": "of lanes"}
+        ),
+        sources=data.sources("divergence", *dict.fromkeys(rows["kernel"])),
+    )
+
+
+QUESTIONS = (
+    Question(20, "Do the paths of a diverged warp run one after another?", ("divergence",), paths),
+    Question(20, "Do other warps fill the lanes that are off?", ("divergence",), lanes),
+    Question(21, "Do the two branches of an if/else overlap?", ("divergence",), overlap),
+    Question(21, "Can lanes of one warp wait for each other?", ("divergence",), waiting),
+)
