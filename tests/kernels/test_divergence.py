@@ -10,7 +10,8 @@ import pytest
 from bench import families
 from kernels import divergence, paths
 from kernels.compat import SIMULATOR
-from kernels.divergence import COURSES, FAMILY, FIRST, JOIN, POINTS, course_reference, overlap
+from kernels.course import COURSES, FIRST, JOIN, POINTS, course_reference, overlap
+from kernels.divergence import FAMILY
 from kernels.spec import Machine
 
 MACHINE = Machine((9, 0), 132, 2048, 32, 50 << 20, 140 << 30, np)
