@@ -105,7 +105,7 @@ def _bandwidth(remote: pd.DataFrame, local: pd.DataFrame) -> str:
         f"all SMs at once read {units.digits(by_size.max())} B a clock each in clusters of "
         f"{by_size.idxmax():.0f}"
     )
-    if len(by_size) > 1:
+    if by_size.max() > 1.02 * by_size.min():
         text += f" and {units.digits(by_size.min())} in clusters of {by_size.idxmin():.0f}"
     if not local.empty:
         near = local["bytes_per_clock_per_sm"].median()
@@ -168,7 +168,7 @@ def _draw_sync(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=3.2)
     plots.lines(axes, rows, "cluster", "latency_cycles", "order")
     plots.format_axis(axes, units.cycles)
-    plots.log2_axis(axes, rows["cluster"], str)
+    plots.log2_axis(axes, rows["cluster"], units.count)
     axes.set(xlabel="blocks a cluster")
     axes.set_ylim(bottom=0)
     plots.legend(axes)

@@ -148,8 +148,8 @@ def _draw(rows: pd.DataFrame) -> Figure:
         part = rows[rows["blocks"] == residency]
         plots.lines(axes, part, "block", "latency_cycles", "name", order=names)
         plots.log_axis(axes, units.cycles)
-        plots.log2_axis(axes, part["block"], str)
-        axes.set_title(f"{residency} an SM", fontsize=10)
+        plots.log2_axis(axes, part["block"], units.count)
+        axes.set_title(f"{residency} block{'' if residency == '1' else 's'} an SM", fontsize=10)
         axes.set(xlabel="threads a block")
         axes.get_legend().remove()
     handles, labels = panels[0][0].get_legend_handles_labels()

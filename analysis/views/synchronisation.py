@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from analysis import plots, units
 from analysis.model.published import PUBLISHED
@@ -210,8 +211,11 @@ def _draw_ladder(rows: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    plots.log_axis(axes, units.cycles, "x")
-    axes.set_xlim(0.5 * measured["least"].min(), 3 * measured["most"].max())
+    axes.set(xscale="log", xlabel="cycles")
+    axes.xaxis.set_major_locator(LogLocator(base=10))
+    axes.xaxis.set_minor_locator(NullLocator())
+    plots.format_axis(axes, units.count, "x")
+    axes.set_xlim(0.5 * measured["least"].min(), 5 * measured["most"].max())
     timed = measured.dropna(subset=["latency_seconds"])
     if not timed.empty:
         clock = (timed["latency_cycles"] / timed["latency_seconds"]).median()
@@ -219,7 +223,7 @@ def _draw_ladder(rows: pd.DataFrame) -> Figure:
             "top", functions=(lambda cycles: cycles / clock, lambda seconds: seconds * clock)
         )
         plots.format_axis(above, units.seconds, "x")
-    axes.legend(loc="upper right", fontsize=8.5)
+    axes.legend(loc="lower left", fontsize=8.5)
     return figure
 
 
@@ -299,7 +303,7 @@ def _draw_warps(rows: pd.DataFrame) -> Figure:
     order = [name for name in map(_name, CHAINS) if name in set(rows["kernel"])]
     plots.lines(axes, rows, "warps", "latency_cycles", "kernel", order=order)
     plots.log_axis(axes, units.cycles)
-    plots.log2_axis(axes, rows["warps"], str)
+    plots.log2_axis(axes, rows["warps"], units.count)
     axes.set(xlabel="warps a block", ylabel="")
     plots.legend(axes, columns=3)
     return figure
@@ -340,7 +344,7 @@ def _draw_votes(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=3.2)
     plots.lines(axes, rows, "warps", "latency_cycles", "kernel")
     plots.format_axis(axes, units.cycles)
-    plots.log2_axis(axes, rows["warps"], str)
+    plots.log2_axis(axes, rows["warps"], units.count)
     axes.set(xlabel="warps a block")
     axes.set_ylim(bottom=0)
     plots.legend(axes, columns=2)
