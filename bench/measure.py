@@ -168,6 +168,8 @@ def _prepare(case: Case, bench: Bench) -> _Sampling | schema.Case:
         bound.queue(bench.stream)
         bench.synchronise()
         error = float(bound.check())
+        if bound.reading is not None:
+            bound.reading()
     except WrongAnswer as wrong:
         return _base(case, bench, "failed", reason=f"wrong answer: {wrong}", work=work)
     flush: Flush | None = None
@@ -181,6 +183,8 @@ def _take(sampling: _Sampling, bench: Bench) -> None:
     begin = bench.clock.now()
     sample = bench.clock.sample(sampling.bound.queue, sampling.flush)
     sampling.elapsed += bench.clock.now() - begin
+    # Read after every launch, counted or not: a reading may make its counters ready for the next.
+    reading = sampling.bound.reading() if sampling.bound.reading is not None else {}
     if sample.launch_bound:
         sampling.launch_bound += 1
         sampling.in_a_row += 1
@@ -198,7 +202,7 @@ def _take(sampling: _Sampling, bench: Bench) -> None:
         sampling.times.append(round(sample.seconds, 9))
         if sample.sm_clock_hz is not None:
             sampling.clocks.append(round(sample.sm_clock_hz, -4))
-        _read(sampling)
+        _keep(sampling, reading)
     if sampling.stop is None:
         sampling.stop = _stop(sampling, bench)
 
@@ -208,10 +212,8 @@ def _is_throttled(sample: Sample, bench: Bench) -> bool:
     return reference is not None and clock is not None and clock < THROTTLED * reference
 
 
-def _read(sampling: _Sampling) -> None:
-    if sampling.bound.reading is None:
-        return
-    for name, value in sampling.bound.reading().items():
+def _keep(sampling: _Sampling, reading: dict[str, Any]) -> None:
+    for name, value in reading.items():
         if METRICS[name].vector:
             sampling.readings[name] = [float(item) for item in value]
         else:

@@ -111,7 +111,8 @@ class Bound:
     poison: Callable[[], None] = lambda: None
     """Overwrite the outputs (or restore in-place inputs), so that a write left out shows."""
     reading: Callable[[], dict[str, float | list[float]]] | None = None
-    """What the kernel measured in itself in the latest launch, by names of the metrics."""
+    """What the kernel measured in itself in the latest launch, by names of the metrics. Called
+    once after every launch, counted or not, so that it may make counters ready for the next."""
     cache_resident: bool = False
     """True where the data stays in cache by design, so that no DRAM peak applies."""
 

@@ -192,7 +192,7 @@ def test_what_cannot_run_is_skipped_with_its_reason(
     assert words in record.reason
 
 
-def test_readings_are_a_list_by_sample_and_vectors_the_latest(bench_with: NewBench):
+def test_readings_follow_every_launch_and_are_kept_for_clean_samples(bench_with: NewBench):
     cycles = count(40)
 
     def bind(params: Any, machine: Machine) -> Bound:
@@ -204,8 +204,10 @@ def test_readings_are_a_list_by_sample_and_vectors_the_latest(bench_with: NewBen
             reading=lambda: {"latency_cycles": float(next(cycles))},
         )
 
-    record = measure(Case(kernel(bind), {}, count=3), bench_with(repeat(at(1e-5))))
-    assert record.metrics["latency_cycles"] == [40.0, 41.0, 42.0]
+    samples = iter([at(1e-5), at(1e-5, 1e9), at(1e-5, launch_bound=True), *[at(1e-5)] * 3])
+    record = measure(Case(kernel(bind), {}, count=3), bench_with(samples))
+    # 40 was read after the check, 42 and 43 after samples that were set aside.
+    assert record.metrics["latency_cycles"] == [41.0, 44.0, 45.0]
     assert record.samples.stop == "counted"
 
 
