@@ -124,6 +124,17 @@ def surface(data: RunData) -> Answer | None:
         )
         shown.append(part.assign(top=top))
     text = "Warps and independent instructions hide latency alike: " + "; ".join(parts)
+    alone = rows[rows["ilp"] == 1].groupby("op", sort=False)[RATE].max()
+    short = [
+        f"{op} {units.digits(alone[op])}"
+        for op, top in rows.groupby("op", sort=False)[RATE].max().items()
+        if op in alone and alone[op] < 0.9 * top
+    ]
+    if short:
+        text += (
+            f". But any number of warps with one chain each reaches only {', '.join(short)}: on "
+            "Hopper, what three operands cost to read is the reason (docs/latency.md)"
+        )
     drawn = pd.concat(shown)[["op", "ilp", "warps", RATE, "top"]]
     return Answer(
         text=text + ".",
@@ -253,7 +264,8 @@ def schedulers(data: RunData) -> Answer | None:
 def _draw_partitions(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=3.2)
     bars = axes.bar(rows["partitions"], rows[RATE], color=plots.BLUE, width=0.6)
-    axes.bar_label(bars, [units.digits(value) for value in rows[RATE]], padding=2)
+    labels = [units.digits(value) for value in rows[RATE]]
+    axes.bar_label(bars, labels, label_type="center", color="white")
     plots.model(axes, rows["partitions"], 32 * rows["partitions"], "one warp a clock each")
     axes.set(xlabel="sub-partitions in use", ylabel="FMAs a clock")
     axes.set_xticks(rows["partitions"])
@@ -338,10 +350,10 @@ def _draw_costs(rows: pd.DataFrame) -> Figure:
         markeredgewidth=2,
         label="units an SM",
     )
-    for place, value in enumerate(rows[RATE]):
+    for place, (value, limit) in enumerate(zip(rows[RATE], rows["units"], strict=True)):
         axes.annotate(
             units.digits(value),
-            (value, place),
+            (np.nanmax([value, limit]), place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
@@ -420,14 +432,9 @@ def _draw_units(rows: pd.DataFrame) -> Figure:
         shade = plots.mpl.colormaps["cividis"](0.1 + 0.8 * number / max(1, len(ccs) - 1))
         axes.bar(places, part, width=width, color=shade, label=cc)
     measured = rows.drop_duplicates("kind").set_index("kind")["measured"].reindex(kinds)
-    axes.plot(
-        range(len(kinds)),
-        measured,
-        "_",
-        color=plots.VERMILION,
-        markersize=38,
-        markeredgewidth=2.2,
-        label="measured here",
+    left = np.arange(len(kinds)) - 0.42
+    axes.hlines(
+        measured, left, left + 0.84, color=plots.VERMILION, linewidth=2.2, label="measured here"
     )
     axes.set_xticks(range(len(kinds)), [kind.replace(" ", "\n") for kind in kinds])
     axes.set(ylabel="results a clock an SM")
