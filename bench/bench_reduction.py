@@ -51,7 +51,7 @@ SIZES = {
 """log2 of n; 28, the centre, is measured with all variants."""
 BLOCKS = {"quick": (), "standard": (64, 128, 512, 1024), "full": (32, 64, 128, 512, 1024)}
 BLOCKS_PER_SM = {"quick": (), "standard": (1, 2, 4, 8, 16), "full": (1, 2, 3, 4, 5, 6, 8, 16, 32)}
-ITEMS = {"quick": (), "standard": (4, 8, 32), "full": (4, 8, 32)}
+ITEMS = {"quick": (), "standard": (8, 32), "full": (4, 8, 32)}
 """Elements a thread loads at once; 16 is the default."""
 PAST_INT32 = 2**31 + 33
 """An index of 32 bits would wrap around."""
