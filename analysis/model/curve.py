@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
-from scipy.optimize import brentq, least_squares
 
 from analysis.model.parameters import Value
 
@@ -27,6 +25,9 @@ def theta_from_curve(rho: Sequence[float], latency: Sequence[float], source: str
     standard error from the Jacobian and the residual variance.
     ValueError: fewer than three usable points, or all at one utilisation.
     """
+    # SciPy takes longer to import than a prediction to make
+    from scipy.optimize import least_squares
+
     load = np.asarray(rho, dtype=float)
     seen = np.asarray(latency, dtype=float)
     if load.shape != seen.shape or load.ndim != 1:
@@ -69,6 +70,9 @@ def solve_on_curve(
     first point latency stays level; its last point is the most that memory was seen to deliver,
     and no answer exceeds it. ValueError: fewer than two different points.
     """
+    from scipy.interpolate import PchipInterpolator
+    from scipy.optimize import brentq
+
     order = np.argsort(throughput, kind="stable")
     x = np.asarray(throughput, dtype=float)[order]
     y = np.maximum.accumulate(np.asarray(latency, dtype=float)[order])

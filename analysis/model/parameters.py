@@ -10,27 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from analysis.model.stream import LINE, Stream
+from analysis.model.value import Value
+
+__all__ = ["Parameters", "Value", "Workload"]
+
 SCHEDULERS = 4  # an SM since Maxwell; each issues to at most one warp a clock
 
-
-@dataclass(frozen=True)
-class Value:
-    """A quantity with its relative standard uncertainty, unit and source."""
-
-    value: float
-    uncertainty: float = 0.0
-    unit: str = ""
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and math.isfinite(self.uncertainty)):
-            raise ValueError(f"a parameter must be finite: {self}")
-        if self.uncertainty < 0:
-            raise ValueError(f"an uncertainty cannot be negative: {self}")
-
-    def shifted(self, sigmas: float) -> "Value":
-        """The same quantity, `sigmas` standard uncertainties away."""
-        return replace(self, value=self.value * (1 + sigmas * self.uncertainty))
+_ARITHMETIC = Value(4, 0, "cycle", "dependent FMA since Volta: published.csv")
+_ISSUE = Value(4, 0, "instruction/clock/SM", "one a scheduler: programming guide")
+_FMA = Value(4, 0, "warp-FMA/clock/SM", "128 FP32 lanes (cc 8.6, 8.9, 9.0): programming guide")
+_RANDOM = Value(0.5, 0.3, "", "random arrivals: Pollaczek-Khinchine, see docs")
+_NO_CYCLES = Value(0, 0, "cycle", "not measured")
+_NO_SECONDS = Value(0, 0, "s", "not measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,24 +45,32 @@ class Parameters:
     l2_bandwidth: Value | None = None
     l1_latency: Value | None = None
     l1_bandwidth: Value | None = None
-    arithmetic_latency: Value = Value(4, 0, "cycle", "dependent FMA since Volta: published.csv")
-    issue_rate: Value = Value(4, 0, "instruction/clock/SM", "one a scheduler: programming guide")
-    fma_rate: Value = Value(
-        4, 0, "warp-FMA/clock/SM", "128 FP32 lanes an SM (cc 8.6, 8.9, 9.0): programming guide"
-    )
-    load_issue: Value = Value(0, 0, "cycle", "issue cost of each further load: not measured")
-    theta_issue: Value = Value(0.5, 0.3, "", "random arrivals: Pollaczek-Khinchine, see docs")
-    block_turnover: Value = Value(0, 0, "cycle", "a warp's slot between two blocks: not measured")
-    launch: Value = Value(0, 0, "s", "launch cost: not measured")
+    arithmetic_latency: Value = _ARITHMETIC
+    issue_rate: Value = _ISSUE
+    fma_rate: Value = _FMA
+    load_issue: Value = _NO_CYCLES  # cost of each further load
+    theta_issue: Value = _RANDOM
+    block_turnover: Value = _NO_CYCLES  # a warp's slot between two blocks
+    block_rate: Value | None = None  # blocks a second that the device starts; absent: no limit
+    read: Stream | None = None  # DRAM, read only; absent: dram_latency, dram_bandwidth, theta
+    update: Stream | None = None  # DRAM, a third of the traffic written; absent: as `read`
+    launch: Value = _NO_SECONDS  # a launch of nothing
 
     def shifted(self) -> Iterator[tuple["Parameters", "Parameters"]]:
         """For each uncertain value, these parameters with it one sigma lower and higher."""
         for field in fields(self):
             quantity = getattr(self, field.name)
-            if isinstance(quantity, Value) and quantity.uncertainty > 0:
-                below: dict[str, Any] = {field.name: quantity.shifted(-1)}
-                above: dict[str, Any] = {field.name: quantity.shifted(+1)}
-                yield replace(self, **below), replace(self, **above)
+            pairs: Iterator[tuple[Any, Any]] = iter(())
+            if isinstance(quantity, Stream):
+                pairs = quantity.shifted()
+            elif isinstance(quantity, Value) and quantity.uncertainty > 0:
+                pairs = iter([(quantity.shifted(-1), quantity.shifted(+1))])
+            for below, above in pairs:
+                yield replace(self, **{field.name: below}), replace(self, **{field.name: above})
+
+    def stream(self, workload: "Workload") -> Stream | None:
+        """The measured answer of DRAM to this mix of reads and writes, if there is one."""
+        return (self.update if workload.written > 0 else None) or self.read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,13 @@ class Workload:
     written: float = 0  # bytes written for each warp-load
     l1_share: float = 0
     l2_share: float = 0
+    first: int | None = None  # of the loads, those that the arithmetic waits for; absent: all
+    block_warps: int = 1  # warps of a block that lives for `batches`: their slots free together
     sms: int | None = None  # in use; absent: all
     batches: float = math.inf  # a warp's lifetime; 1 for one element a thread, inf for persistent
 
     def __post_init__(self) -> None:
-        for name in ("warps", "loads", "bytes", "batches"):
+        for name in ("warps", "loads", "bytes", "batches", "block_warps"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         if self.sms is not None and self.sms < 1:
@@ -122,6 +124,11 @@ class Workload:
         return self.loads + self.fma if self.instructions is None else self.instructions
 
     @property
+    def lines(self) -> float:
+        """128-byte lines of a batch: a warp-load of 16 bytes a lane is four of them."""
+        return max(1.0, self.loads * self.bytes / LINE)
+
+    @property
     def concurrency(self) -> float:
         """n*m: warp-loads that an SM may have in flight."""
         return self.warps * self.loads
@@ -132,12 +139,15 @@ class Capacity:
     """The most that a resource lets through, in warp-loads per clock per SM."""
 
     throughput: float
-    limiter: str  # 'bandwidth' | 'issue'
-    resource: str  # 'dram' | 'l2' | 'l1' | 'issue' | 'fma'
+    limiter: str  # 'bandwidth' | 'issue' | 'blocks'
+    resource: str  # 'dram' | 'l2' | 'l1' | 'issue' | 'fma' | 'blocks'
 
 
 def memory_latency(parameters: Parameters, workload: Workload) -> float:
-    """L0 in cycles: the mean over the levels that serve the loads. ValueError: level unknown."""
+    """L0 of one load in cycles: the mean over the levels that serve it.
+
+    ValueError: no latency of such a level.
+    """
     total = 0.0
     for level in ("l1", "l2", "dram"):
         share = getattr(workload, f"{level}_share")
@@ -147,6 +157,18 @@ def memory_latency(parameters: Parameters, workload: Workload) -> float:
                 raise ValueError(f"{parameters.gpu}: no {level} latency among the parameters")
             total += share * latency.value
     return total
+
+
+def batch_time(parameters: Parameters, workload: Workload, lines: float | None = None) -> float:
+    """Cycles until the last load of a batch is there, on an idle machine.
+
+    Where DRAM's answer was measured by lines in flight, that; else L0 + (m - 1)*(issue cost).
+    """
+    stream = parameters.stream(workload)
+    if stream is None or workload.dram_share < 1:
+        further = (workload.loads - 1) * parameters.load_issue.value
+        return memory_latency(parameters, workload) + further
+    return stream.batch_time(workload.lines if lines is None else lines)
 
 
 def arithmetic_time(parameters: Parameters, workload: Workload) -> float:
@@ -163,13 +185,19 @@ def arithmetic_time(parameters: Parameters, workload: Workload) -> float:
 
 
 def unloaded_time(parameters: Parameters, workload: Workload) -> float:
-    """T0 = L0 + alpha*l_a + (m - 1)*(issue cost of a load) + turnover/batches, in cycles."""
-    return (
-        memory_latency(parameters, workload)
-        + arithmetic_time(parameters, workload)
-        + (workload.loads - 1) * parameters.load_issue.value
-        + parameters.block_turnover.value / workload.batches
-    )
+    """T0 = batch + alpha*l_a + (turnover + the block's slowest warp)/batches, in cycles.
+
+    Arithmetic that needs only the `first` loads runs while the others are under way. A block
+    ends with its slowest warp: the batch of all its lines over that of one warp's.
+    """
+    batch = batch_time(parameters, workload)
+    arithmetic = arithmetic_time(parameters, workload)
+    alone = batch + arithmetic
+    if workload.first is not None:
+        share = workload.lines * workload.first / workload.loads
+        alone = max(batch, batch_time(parameters, workload, share) + arithmetic)
+    together = batch_time(parameters, workload, workload.lines * workload.block_warps)
+    return alone + (parameters.block_turnover.value + together - batch) / workload.batches
 
 
 def memory_capacity(parameters: Parameters, workload: Workload) -> Capacity:
@@ -178,6 +206,7 @@ def memory_capacity(parameters: Parameters, workload: Workload) -> Capacity:
     Writes pass through to DRAM.
     """
     sms = workload.sms or parameters.sms
+    stream = parameters.stream(workload)
     read = {
         "l1": 1.0,
         "l2": workload.l2_share + workload.dram_share,
@@ -186,6 +215,8 @@ def memory_capacity(parameters: Parameters, workload: Workload) -> Capacity:
     capacities = []
     for level, share in read.items():
         bandwidth = getattr(parameters, f"{level}_bandwidth")
+        if level == "dram" and stream is not None:
+            bandwidth = stream.bandwidth
         traffic = share * workload.bytes + workload.written
         if bandwidth is not None and traffic > 0:
             # L1 belongs to its SM, L2 and DRAM are shared by the SMs in use
@@ -208,3 +239,12 @@ def issue_capacity(parameters: Parameters, workload: Workload) -> Capacity:
         return issue
     fma = Capacity(parameters.fma_rate.value * workload.loads / workload.fma, "issue", "fma")
     return min(issue, fma, key=lambda capacity: capacity.throughput)
+
+
+def block_capacity(parameters: Parameters, workload: Workload) -> Capacity:
+    """Xb = rate*W*m*batches/(f*SMs): W warps a block, no more blocks than the device starts."""
+    if parameters.block_rate is None or math.isinf(workload.batches):
+        return Capacity(math.inf, "blocks", "blocks")
+    loads = workload.block_warps * workload.loads * workload.batches
+    clocks = parameters.clock.value * (workload.sms or parameters.sms)
+    return Capacity(parameters.block_rate.value * loads / clocks, "blocks", "blocks")

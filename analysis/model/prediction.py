@@ -8,6 +8,7 @@ from analysis.model.parameters import (
     Capacity,
     Parameters,
     Workload,
+    block_capacity,
     issue_capacity,
     memory_capacity,
 )
@@ -18,7 +19,7 @@ class Prediction:
     """What a model says of one launch.
 
     throughput: warp-loads per clock per SM. bandwidth: B/s of the chip, reads and writes.
-    limiter: 'latency', 'bandwidth' or 'issue'; resource: which one of that kind.
+    limiter: 'latency', 'bandwidth', 'issue' or 'blocks'; resource: which one of that kind.
     band: (low, high) of the bandwidth at one standard uncertainty of the parameters.
     """
 
@@ -35,10 +36,11 @@ class Prediction:
 
 
 def ceiling(parameters: Parameters, workload: Workload) -> Capacity:
-    """min(Xm, Xi): what no number of warps can exceed."""
+    """min(Xm, Xi, Xb): what no number of warps can exceed."""
     return min(
         memory_capacity(parameters, workload),
         issue_capacity(parameters, workload),
+        block_capacity(parameters, workload),
         key=lambda capacity: capacity.throughput,
     )
 

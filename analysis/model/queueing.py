@@ -6,7 +6,8 @@ with rm = X/Xm the utilisation of memory, ri = X/Xi that of the issue port, S = 
 for which a batch occupies its scheduler. The first two terms for a lone load are the
 loaded-latency curve L(rho)/L0 = (1 - theta*rho)/(1 - rho): the wait of a queue of one server
 (Kleinrock, "Queueing Systems", 1975). The right side rises from 0 without end, so that there is
-one answer, below both capacities. theta -> 1 gives back the hard minimum of Little's law.
+one answer, below both capacities. Where the curve itself was measured (`Stream`), T0*(s(rho) - 1)
+stands for the wait in memory. theta -> 1 gives back the hard minimum of Little's law.
 
 For memory alone it is a quadratic, `utilisation`, with x = n*m/(T0*Xm). Of T0 only L0 queues:
 a warp in arithmetic does not stand in memory's line, so that the knee sharpens to
@@ -14,12 +15,15 @@ a warp in arithmetic does not stand in memory's line, so that the knee sharpens 
 """
 
 import math
+from collections.abc import Callable
 
 from analysis.model.little import LITTLE
 from analysis.model.parameters import (
     SCHEDULERS,
     Parameters,
     Workload,
+    batch_time,
+    block_capacity,
     issue_capacity,
     memory_capacity,
     memory_latency,
@@ -74,23 +78,34 @@ class Queueing(Model):
         unloaded = unloaded_time(parameters, workload)
         memory = memory_capacity(parameters, workload).throughput
         issue = issue_capacity(parameters, workload).throughput
+        wait = _memory_wait(parameters, workload)
         # a theta shifted by its uncertainty may pass 1, the hard minimum
-        memory_wait = (1 - min(parameters.theta.value, 1.0)) * memory_latency(parameters, workload)
         issue_wait = (1 - min(parameters.theta_issue.value, 1.0)) * (
             SCHEDULERS * workload.loads / issue
         )
 
-        low, high = 0.0, min(memory, issue)
+        low = 0.0
+        high = min(memory, issue, block_capacity(parameters, workload).throughput)
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            time = unloaded
-            for wait, capacity in ((memory_wait, memory), (issue_wait, issue)):
-                time += wait * middle / (capacity - middle) if math.isfinite(capacity) else 0.0
+            time = unloaded + issue_wait * middle / (issue - middle)
+            if math.isfinite(memory):
+                time += wait(middle / memory)
             if middle * time < workload.concurrency:
                 low = middle
             else:
                 high = middle
         return (low + high) / 2
+
+
+def _memory_wait(parameters: Parameters, workload: Workload) -> Callable[[float], float]:
+    """Cycles that a batch waits in memory's queue, by rho."""
+    stream = parameters.stream(workload)
+    if stream is not None and stream.stretch and workload.dram_share == 1:
+        batch = batch_time(parameters, workload)
+        return lambda rho: batch * (stream.slowdown(rho) - 1)
+    service = (1 - min(parameters.theta.value, 1.0)) * memory_latency(parameters, workload)
+    return lambda rho: service * rho / (1 - rho)
 
 
 QUEUEING = Queueing()
