@@ -132,6 +132,12 @@ COUNTERS: dict[str, Counter] = {
             "Those of them that a conflict of banks made necessary",
             ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",),
         ),
+        Counter(
+            "sm_cycles_elapsed",
+            "1",
+            "Cycles of all SMs from the kernel's start to its end: over time, their clock",
+            ("sm__cycles_elapsed.sum",),
+        ),
         Counter("sm_cycles", "1", "Cycles in which an SM had a warp", ("sm__cycles_active.sum",)),
         Counter(
             "sm_warp_cycles",

@@ -1,0 +1,284 @@
+"""Is the number what we think it is? Hardware counters beside the record, case by case.
+
+Three judgements, each with the cause that the other counters point to: bytes counted at DRAM
+against bytes declared, resident warps against the launch's prediction, the profiler's time against
+ours. Nothing is judged where the comparison would be unfair; the constants say where that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from analysis import units
+from analysis.frame import frame
+from results.counters import STATES, FamilyCounters, label, load
+from results.store import Recording
+
+BYTES = 0.05
+"""Counted and declared bytes may differ by this share of the declared ones."""
+STREAMING = 16 << 20
+"""Bytes from which on a case is judged: below, code, constants and page tables weigh in."""
+TIME = 0.03
+"""The profiler's time and ours may differ by this share."""
+LONG = 50e-6
+"""Seconds from which on times are compared: below, starting and ending weigh in."""
+RESIDENCY = 0.10
+"""Resident warps may be this share under the prediction; blocks come and go in between."""
+MORE = 0.02
+"""And this share over it: more than fit cannot be resident, so the prediction is wrong."""
+STEADY = 20e-6
+"""Seconds from which on residency is judged: a few µs pass until every SM is full."""
+
+Kind = Literal["bytes", "residency", "time"]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A case of which a number is not what we think, as it seems."""
+
+    case: str
+    kind: Kind
+    deviation: float
+    """Relative, with its sign: counted over expected, minus one."""
+    text: str
+    """What was found, and the likely cause."""
+
+
+def table(recording: Recording, found: list[FamilyCounters] | None = None) -> pd.DataFrame:
+    """One row a case that both were measured and profiled, in the order of the run.
+
+    Columns: `case` (label), `family`, `kernel`, `params`, `peer`, `cold` (its samples were taken
+    with L2 flushed), `cache_resident`, `launches`, `seconds` (our median), `work` and `launch` (as
+    in analysis.frame), every counter under its name, and the shares made of them: `achieved` and
+    `predicted` warps an SM (the least and the most that the launch can give: `at_least`,
+    `at_most`), `issue_used` (of the issue slots), `share_<state>` (of the resident warps' cycles),
+    `ready`, `conflicts` (of shared memory's cycles), `clock` (Hz, while profiled). SI units;
+    absent: NaN.
+    """
+    found = load(recording.path) if found is None else found
+    counted = {case.case: case for family in found for case in family.cases}
+    cold = _cold(recording)
+    device = recording.device
+    rows = []
+    for row in frame(recording).to_dict("records"):
+        name = label(row["family"], row["kernel"], row["params"])
+        if (case := counted.get(name)) is None or row["status"] != "ok":
+            continue
+        rows.append(
+            {
+                "case": name,
+                **{key: row[key] for key in ("family", "kernel", "params", "peer", "work")},
+                "launch": row["launch"],
+                "cold": cold.get(name, False),
+                "cache_resident": row["cache_resident"],
+                "launches": len(case.kernels),
+                "seconds": row["median_seconds"],
+                **case.counters,
+                **_shares(case.counters, _number(device, "sms")),
+                **_residency(row["launch"], len(case.kernels), device),
+            }
+        )
+    return pd.DataFrame(rows, columns=_columns(rows))
+
+
+def _columns(rows: list[dict[str, Any]]) -> list[str]:
+    """What judging reads is there even where no case has it."""
+    always = ["case", "family", "kernel", "params", "peer", "work", "launch", "cold"]
+    always += ["cache_resident", "launches", "seconds", "time", "dram_read", "dram_written"]
+    always += ["achieved", "at_least", "at_most", "issue_used", "ready", "conflicts", "clock"]
+    always += ["l2_from_l1", "local_loaded", "local_stored"]
+    return list(dict.fromkeys([*always, *(name for row in rows for name in row)]))
+
+
+def _cold(recording: Recording) -> dict[str, bool]:
+    return {
+        label(case.family, case.kernel, case.params): case.samples.cache == "cold"
+        for file in recording.files
+        for case in file.cases
+        if case.samples is not None
+    }
+
+
+def _number(fields: Mapping[str, Any], name: str) -> float | None:
+    value = fields.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _shares(counters: Mapping[str, float], sms: float | None) -> dict[str, float]:
+    """Quotients of counters; one whose parts are not there is left out."""
+    found = {}
+    for name, part, whole in (
+        ("achieved", "sm_warp_cycles", "sm_cycles"),
+        ("issue_used", "issued", "scheduler_cycles"),
+        ("conflicts", "bank_conflicts", "shared_wavefronts"),
+        ("ready", "eligible", "warp_cycles"),
+        *((f"share_{state.name}", state.counter, "warp_cycles") for state in STATES.values()),
+    ):
+        if part in counters and counters.get(whole):
+            found[name] = counters[part] / counters[whole]
+    if sms and counters.get("time") and "sm_cycles_elapsed" in counters:
+        found["clock"] = counters["sm_cycles_elapsed"] / sms / counters["time"]
+    return found
+
+
+def _residency(
+    launch: Mapping[str, Any], launches: int, device: Mapping[str, Any]
+) -> dict[str, float]:
+    """Warps that a busy SM holds, on average over the kernel: the least and the most.
+
+    At most what the driver lets be resident, or what there is where the grid is smaller. At least
+    an equal share of the grid where every block takes equally long: of 1.5 waves, 0.75 a wave.
+    """
+    sms = _number(device, "sms")
+    if launches != 1 or not sms or not {"grid", "block", "blocks_per_sm"} <= launch.keys():
+        return {}
+    blocks, resident = math.prod(launch["grid"]), launch["blocks_per_sm"]
+    warps = -(-math.prod(launch["block"]) // 32)
+    if not blocks or not resident:
+        return {}
+    waves = math.ceil(blocks / (sms * resident))
+    least = min(max(blocks / (sms * waves), 1.0), resident)
+    return {
+        "at_least": least * warps,
+        "at_most": min(resident, math.ceil(blocks / sms) if blocks > sms else 1) * warps,
+    }
+
+
+def suspects(rows: pd.DataFrame, l2_bytes: float) -> list[Suspect]:
+    """What is not as declared or predicted among the rows of `table`, the worst first of a kind.
+
+    `l2_bytes` is the size of L2, B: that much of what a kernel writes may still lie there when it
+    ends, and is not counted at DRAM.
+    """
+    judges: tuple[Callable[[Mapping[str, Any]], Iterator[Suspect]], ...] = (
+        lambda row: _bytes(row, l2_bytes),
+        _warps,
+        _time,
+    )
+    records: list[dict[Any, Any]] = rows.to_dict("records")
+    found = []
+    for judge in judges:
+        of_kind = [item for row in records for item in judge(row)]
+        found += sorted(of_kind, key=lambda item: -abs(item.deviation))
+    return found
+
+
+def streaming(row: Mapping[str, Any]) -> bool:
+    """Are its declared bytes to be met at DRAM: cold, too much to be noise, not meant for cache?"""
+    moved = sum(declared(row))
+    return bool(
+        row["cold"]
+        and not row["cache_resident"]
+        and moved >= STREAMING
+        and not math.isnan(row["dram_read"] + row["dram_written"])
+    )
+
+
+def declared(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes that the kernel says it reads and writes."""
+    work = row["work"]
+    return float(work.get("bytes_read", 0)), float(work.get("bytes_written", 0))
+
+
+def deviation(row: Mapping[str, Any], l2_bytes: float) -> float:
+    """Counted bytes beyond those that are explained, over the declared ones; 0 where all are.
+
+    Reads must be met; of the writes up to `l2_bytes` may be missing.
+    """
+    read, written = declared(row)
+    reads = row["dram_read"] - read
+    writes = row["dram_written"] - written
+    if writes < 0:
+        writes = min(0.0, writes + l2_bytes)
+    worse = max(reads, writes, reads + writes, key=abs)
+    return float(worse / (read + written))
+
+
+def _bytes(row: Mapping[str, Any], l2_bytes: float) -> Iterator[Suspect]:
+    if not streaming(row):
+        return
+    off = deviation(row, l2_bytes)
+    if abs(off) <= BYTES:
+        return
+    read, written = declared(row)
+    text = (
+        f"DRAM read {units.size(row['dram_read'])} of {units.size(read)} declared, "
+        f"wrote {units.size(row['dram_written'])} of {units.size(written)}: {_why_bytes(row, off)}"
+    )
+    yield Suspect(row["case"], "bytes", off, text)
+
+
+def _why_bytes(row: Mapping[str, Any], off: float) -> str:
+    """What the traffic above DRAM says about it."""
+    total = sum(declared(row))
+    asked, local = row["l2_from_l1"], row["local_loaded"] + row["local_stored"]
+    if off > 0 and local > BYTES * total:
+        return f"local memory moves {units.size(local)}, so registers were spilled"
+    if math.isnan(asked):
+        return "why is not known, for what L1 asked L2 for was not counted"
+    if off > 0 and asked > (1 + BYTES) * total:
+        return f"L1 asked L2 for {units.size(asked)}, so accesses repeat or use parts of sectors"
+    if off > 0:
+        return "L1 did not ask for more than is declared, so L2 fetched lines more than once"
+    if asked < (1 - BYTES) * total:
+        return (
+            f"L1 asked L2 for {units.size(asked)} only, so the kernel moves less than it declares"
+        )
+    return "L1 asked for all of it, so L2 had a part: the kernel meets its data more than once"
+
+
+def _warps(row: Mapping[str, Any]) -> Iterator[Suspect]:
+    achieved, least, most = row["achieved"], row["at_least"], row["at_most"]
+    if any(map(math.isnan, (achieved, least, most))) or not row["time"] >= STEADY:
+        return
+    if achieved > (1 + MORE) * most:
+        off = achieved / most - 1
+        why = "more than the driver said would fit, so it was asked about another launch"
+    elif achieved < (1 - RESIDENCY) * least:
+        off = achieved / least - 1
+        why = (
+            "warps end long before the last of their block, or blocks take unequally long"
+            if row["time"] >= LONG
+            else "blocks are short beside the time in which their successors start"
+        )
+    else:
+        return
+    expected = f"{least:.1f}" if round(least, 1) == round(most, 1) else f"{least:.1f} to {most:.1f}"
+    text = f"{achieved:.1f} warps were resident on an SM, {expected} were predicted: {why}"
+    yield Suspect(row["case"], "residency", off, text)
+
+
+def timed(row: Mapping[str, Any]) -> bool:
+    """Are the two times to be compared? Both must be cold and long."""
+    return bool(row["cold"] and row["seconds"] >= LONG and row["time"] > 0)
+
+
+def _time(row: Mapping[str, Any]) -> Iterator[Suspect]:
+    if not timed(row):
+        return
+    off = row["time"] / row["seconds"] - 1
+    if abs(off) <= TIME:
+        return
+    if row["launches"] > 1:
+        why = f"ours holds the gaps between {row['launches']} launches, the profiler's sum does not"
+    elif not math.isnan(row["clock"]):
+        why = f"the SMs ran at {units.hertz(row['clock'])} while profiled"
+    else:
+        why = "the clocks while profiled are not known"
+    text = (
+        f"the profiler counted {units.seconds(row['time'])}, we {units.seconds(row['seconds'])}: "
+        f"{why}"
+    )
+    yield Suspect(row["case"], "time", off, text)
+
+
+def top_states(row: Mapping[str, Any], count: int = 3) -> list[tuple[str, float]]:
+    """The states in which the case's warps spent most of their time, with their shares."""
+    shares = [(name, row.get(f"share_{name}", math.nan)) for name in STATES]
+    known = [(name, share) for name, share in shares if share > 0]
+    return sorted(known, key=lambda item: -item[1])[:count]

@@ -1,0 +1,348 @@
+"""Counters beside a run: joined by case, judged, printed, and drawn. All numbers are made up."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import counters, plots
+from analysis.__main__ import main
+from analysis.report.question import RunData
+from analysis.views import counters as view
+from results.counters import FOLDER, SCHEMA, CaseCounters, FamilyCounters, label, save
+from results.schema import Case, Launch, Samples, Work
+from results.store import load
+
+from .conftest import CLOCK, L2, SMS
+
+N = 1 << 26
+READ, WRITTEN = 8 * N, 4 * N  # 512 and 256 MiB
+SECONDS = 900e-6
+GRID = Launch((8 * SMS * 10, 1, 1), (256, 1, 1), registers=32, blocks_per_sm=8)
+
+
+def measured(
+    kernel: str = "vector",
+    *,
+    family: str = "axpy",
+    cache: str = "cold",
+    seconds: float = SECONDS,
+    launch: Launch | None = GRID,
+    work: Work | None = None,
+    resident: bool = False,
+    **params: int | str,
+) -> Case:
+    return Case(
+        family,
+        kernel,
+        params or {"n": N, "dtype": "float32", "block": 256},
+        "ok",
+        work=work or Work(READ, WRITTEN, 2 * N),
+        launch=launch,
+        samples=Samples([seconds] * 3, "precision", cache, sm_clock_hz=[CLOCK] * 3),  # type: ignore[arg-type]
+        cache_resident=resident,
+        source=f"kernels/{family}.py:1",
+    )
+
+
+def counted(case: Case, launches: int = 1, states: str = "long_scoreboard", **other: float):
+    """Counters as they should be for a case, but for those named."""
+    cycles = SMS * CLOCK * SECONDS
+    warps = 60 * cycles
+    found = {
+        "time": SECONDS,
+        "dram_read": float(READ),
+        "dram_written": WRITTEN - 0.9 * L2,
+        "l2_from_l1": float(READ + WRITTEN),
+        "local_loaded": 0.0,
+        "local_stored": 0.0,
+        "shared_wavefronts": 1000.0,
+        "bank_conflicts": 250.0,
+        "sm_cycles_elapsed": cycles,
+        "sm_cycles": cycles,
+        "sm_warp_cycles": warps,
+        "scheduler_cycles": 4 * cycles,
+        "issued": cycles,
+        "warp_cycles": warps,
+        "eligible": 0.2 * warps,
+        "warps_selected": 0.05 * warps,
+        "warps_not_selected": 0.15 * warps,
+        f"warps_{states}": 0.7 * warps,
+        "warps_lg_throttle": 0.1 * warps,
+    } | other
+    return CaseCounters(
+        label(case.family, case.kernel, case.params),
+        ["kernel"] * launches,
+        {name: value for name, value in found.items() if not math.isnan(value)},
+    )
+
+
+@pytest.fixture
+def run(record: Callable[..., Path]) -> Callable[..., Path]:
+    """run((case, its counters), …) -> folder of a run of two processes with counters beside it."""
+
+    def make(*pairs: tuple[Case, CaseCounters], problems: tuple[str, ...] = ()) -> Path:
+        cases = [case for case, _ in pairs]
+        folder = record(cases, cases)
+        by_family: dict[str, list[CaseCounters]] = {}
+        for case, of_case in pairs:
+            by_family.setdefault(case.family, []).append(of_case)
+        for family, found in by_family.items():
+            save(
+                folder / FOLDER,
+                FamilyCounters(
+                    schema=SCHEMA,
+                    family=family,
+                    profile="standard",
+                    device="Synthetic GPU",
+                    profiler="2025.3.1.0",
+                    cache="flushed",
+                    metrics={},
+                    sources="0" * 16,
+                    cases=found,
+                    problems=list(problems),
+                ),
+            )
+        return folder
+
+    return make
+
+
+def judged(folder: Path) -> list[counters.Suspect]:
+    return counters.suspects(counters.table(load(folder)), L2)
+
+
+def test_joined_by_case(run):
+    case, other = measured(), measured("unrolled")
+    folder = run((case, counted(case)), (other, counted(measured("monolithic"))))
+    rows = counters.table(load(folder))
+    assert list(rows["kernel"]) == ["vector"]  # what was measured or counted alone has no row
+    (row,) = rows.to_dict("records")
+    assert row["seconds"] == SECONDS
+    assert row["achieved"] == pytest.approx(60)
+    assert (row["at_least"], row["at_most"]) == (64, 64)
+    assert row["issue_used"] == pytest.approx(0.25)
+    assert row["conflicts"] == pytest.approx(0.25)
+    assert row["clock"] == pytest.approx(CLOCK)
+    assert row["ready"] == pytest.approx(0.2)
+    assert counters.top_states(row)[0] == ("long_scoreboard", pytest.approx(0.7))
+
+
+def test_params_join_whatever_their_order(run):
+    case = measured(block=256, n=N)
+    same = measured(n=N, block=256)
+    assert len(counters.table(load(run((case, counted(same)))))) == 1
+
+
+def test_nothing_is_suspect_where_all_is_as_declared(run):
+    case = measured()
+    assert judged(run((case, counted(case)))) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "sign", "cause"),
+    [
+        ({"dram_read": 1.1 * READ}, 1, "L2 fetched lines more than once"),
+        ({"dram_read": 1.1 * READ, "l2_from_l1": 2.0 * READ}, 1, "accesses repeat"),
+        ({"dram_read": 1.1 * READ, "local_loaded": 0.2 * READ}, 1, "registers were spilled"),
+        ({"dram_read": 1.1 * READ, "l2_from_l1": math.nan}, 1, "is not known"),
+        ({"dram_read": 0.5 * READ}, -1, "meets its data more than once"),
+        ({"dram_read": 0.5 * READ, "l2_from_l1": 0.5 * READ}, -1, "moves less than it declares"),
+        ({"dram_written": 0.5 * WRITTEN}, -1, "L2 had a part"),
+        ({"dram_written": 2.0 * WRITTEN}, 1, "L2 fetched lines"),
+    ],
+)
+def test_bytes_that_are_not_as_declared(run, other, sign, cause):
+    case = measured()
+    (suspect,) = judged(run((case, counted(case, **other))))
+    assert suspect.kind == "bytes"
+    assert suspect.deviation * sign > 0.05
+    assert cause in suspect.text
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.5, 1.0, 1.1])
+def test_writes_may_stay_in_l2(run, lost):
+    """Up to its size they may be missing at DRAM; 5% of all bytes is 38 MiB, more than 0.1 L2."""
+    case = measured()
+    assert judged(run((case, counted(case, dram_written=WRITTEN - lost * L2)))) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        measured(cache="warm"),
+        measured(resident=True),
+        measured(work=Work(1 << 20, 1 << 19)),
+    ],
+    ids=["warm", "cache resident", "small"],
+)
+def test_bytes_are_not_judged_where_dram_need_not_see_them(run, case):
+    assert judged(run((case, counted(case, dram_read=0.0, dram_written=0.0)))) == []
+
+
+def test_more_warps_than_fit(run):
+    case = measured()
+    cycles = SMS * CLOCK * SECONDS
+    (suspect,) = judged(run((case, counted(case, sm_warp_cycles=66 * cycles))))
+    assert suspect.kind == "residency"
+    assert suspect.text.startswith("66.0 warps were resident on an SM, 64.0 were predicted")
+
+
+@pytest.mark.parametrize(
+    ("grid", "warps", "fine"),
+    [
+        (8 * SMS, 60, True),
+        (8 * SMS, 40, False),
+        (12 * SMS, 49, True),  # 1.5 waves: 48 warps if all blocks take equally long
+        (12 * SMS, 40, False),
+        (SMS // 2, 8, True),  # one block on every second SM
+        (SMS // 2, 16, False),
+        (2 * SMS, 16, True),
+    ],
+)
+def test_residency_follows_from_the_launch(run, grid, warps, fine):
+    case = measured(launch=Launch((grid, 1, 1), (256, 1, 1), blocks_per_sm=8))
+    cycles = SMS * CLOCK * SECONDS
+    found = judged(run((case, counted(case, sm_warp_cycles=warps * cycles))))
+    assert [item.kind for item in found] == ([] if fine else ["residency"])
+
+
+def test_residency_is_not_judged_for_several_launches_or_peers(run):
+    several, peer = measured(), measured("cublas", launch=None)
+    low = {"sm_warp_cycles": 1.0}
+    assert judged(run((several, counted(several, 2, **low)), (peer, counted(peer, **low)))) == []
+
+
+@pytest.mark.parametrize(
+    ("time", "launches", "cause"),
+    [
+        (1.02 * SECONDS, 1, None),
+        (0.98 * SECONDS, 1, None),
+        (1.05 * SECONDS, 1, "the SMs ran at 952 MHz while profiled"),
+        (0.90 * SECONDS, 3, "the gaps between 3 launches"),
+    ],
+)
+def test_times(run, time, launches, cause):
+    case = measured()
+    found = judged(run((case, counted(case, launches, time=time))))
+    if cause is None:
+        assert found == []
+    else:
+        (suspect,) = found
+        assert suspect.kind == "time"
+        assert cause in suspect.text
+
+
+@pytest.mark.parametrize("case", [measured(seconds=20e-6), measured(cache="warm")])
+def test_times_are_not_compared_where_they_are_short_or_warm(run, case):
+    found = judged(run((case, counted(case, time=2 * SECONDS))))
+    assert [item.kind for item in found] == []
+
+
+def test_missing_counters_raise_nothing(run):
+    case = measured()
+    folder = run((case, CaseCounters(label(case.family, case.kernel, case.params), ["k"], {})))
+    assert judged(folder) == []
+    assert main(["counters", str(folder)]) == 0
+
+
+def test_command(run, capsys):
+    case = measured()
+    folder = run((case, counted(case, dram_read=1.1 * READ)))
+    assert main(["counters", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert "1.100 0.88" in text
+    assert "60.0 of 64" in text
+    assert "long_scoreboard 70%" in text
+    assert "1 suspects" in text
+    assert main(["counters", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["suspects"][0]["kind"] == "bytes"
+    assert found["cases"][0]["dram_read"] == pytest.approx(1.1 * READ)
+    assert found["problems"] == []
+
+
+def test_command_on_what_is_not_whole(run, capsys):
+    case = measured()
+    folder = run((case, counted(case)), problems=("the table is cut off",))
+    assert main(["counters", str(folder)]) == 2
+    assert "not whole: axpy: the table is cut off" in capsys.readouterr().err
+
+
+def test_command_without_counters(record, capsys):
+    folder = record([measured()])
+    assert main(["counters", str(folder)]) == 3
+    assert "has no counters: 'make profile RUN=" in capsys.readouterr().err
+    run_ = ["counters", str(folder), "--family", "nothing"]
+    assert main(run_) == 3
+
+
+def made_of(family: str, kernel: str, state: str, **params: int | str):
+    case = measured(kernel, family=family, **(params or {"bytes": 4096}))
+    return case, counted(case, states=state)
+
+
+WAITS = [
+    made_of("memory", "chase", "long_scoreboard"),
+    made_of("memory", "chase_shared", "short_scoreboard"),
+    made_of("instruction", "chain", "wait", op="fma.f32"),
+    made_of("instruction", "chain", "math_pipe_throttle", op="add.f64"),
+    *(
+        made_of("occupancy", "read", "long_scoreboard", **{**at, "by": "shared_memory"})
+        for at in ({"warps": w, "loads": 1, "width": 4} for w in (1, 8, 64))
+    ),
+]
+
+
+def test_waiting(run):
+    answer = view.waiting(RunData(load(run(*WAITS))))
+    assert answer is not None
+    assert answer.verdict == "confirmed"
+    assert "instruction/chain is in wait (" in answer.text  # of fma.f32, not of the other op
+    assert "From 1 to 64 resident warps" in answer.text
+    assert len(answer.plots) == 2
+
+
+def test_waiting_for_something_else(run):
+    odd = made_of("memory", "chase", "short_scoreboard")
+    answer = view.waiting(RunData(load(run(odd))))
+    assert answer is not None
+    assert answer.verdict == "contradicted"
+    assert "where in long scoreboard" in answer.text
+
+
+def test_declared_and_clock(run):
+    good, odd = measured(), measured("unrolled")
+    data = RunData(load(run((good, counted(good)), (odd, counted(odd, dram_read=1.2 * READ)))))
+    found = view.declared(data)
+    assert found is not None
+    assert found.verdict == "contradicted"
+    assert "1 of 2 cold streaming cases" in found.text
+    assert "axpy/unrolled" in found.text
+    clock = view.clock(data)
+    assert clock is not None
+    assert clock.verdict == "confirmed"
+    assert "2 of 2 cold kernels over 50.0 µs" in clock.text
+
+
+@pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)
+def test_answers_are_sentences_and_figures_draw(run, question):
+    sizes = [measured(n=2**e, work=Work(2**e * 8, 2**e * 4)) for e in (24, 26, 28)]
+    data = RunData(load(run(*WAITS, *((case, counted(case)) for case in sizes))))
+    answer = question.answer(data)
+    assert answer is not None
+    assert answer.text.endswith(".")
+    assert "nan" not in answer.text
+    assert answer.sources
+    for plot in answer.plots:
+        with plots.theme():
+            assert "<svg" in plots.svg(plot.draw(plot.data))
+
+
+@pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)
+def test_a_run_without_counters_is_not_measured(record, question):
+    assert question.answer(RunData(load(record([case for case, _ in WAITS])))) is None
