@@ -138,7 +138,8 @@ def through_ballot():
         late = late_one(turn, 32)
         if lane == late:
             wait(LATE)
-        if cuda.popc(cuda.ballot_sync(FULL, lane == late) ^ (1 << late)) == 0:
+        votes = cuda.ballot_sync(FULL, lane == late)  # int32: bit 31 is its sign
+        if cuda.popc(votes) == 1 and (votes >> late) & 1 == 1:
             seen += 1
     return seen
 
