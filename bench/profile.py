@@ -1,7 +1,7 @@
 """profile: Nsight Compute over `python -m bench check`, each case's launches counted once.
 
-Counters are kept beside the run that they explain; no timing is recorded, for a profiled kernel
-runs many times, serialised and with flushed caches.
+Counters are kept beside the run that they explain. Under a profiler a launch is replayed many
+times, alone and with flushed caches: its time is there to be compared with ours, not to replace it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _folder(run: Path) -> Path:
 def _tool(index: int, show: Callable[[str], None]) -> Tool:
     path = nsight.find()
     names = nsight.known(path, index)
-    metrics = nsight.choose(names)
+    metrics = nsight.choose(names) or nsight.choose(set())
     missing = [name for name in counters.COUNTERS if name not in metrics]
     if missing:
         show(f"not to be had on this GPU or with this profiler: {', '.join(missing)}")
