@@ -87,8 +87,17 @@ def _run(options: argparse.Namespace) -> int:
         options.device,
         options.processes,
         options.output,
-        ["python", "-m", "bench", *sys.argv[1:]],
+        ["python", "-m", "bench", *map(_relative, sys.argv[1:])],
     )
+
+
+def _relative(word: str) -> str:
+    """A path as seen from the checkout; of one outside, the last part: a record names no home."""
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    inside = path.is_relative_to(Path.cwd())
+    return str(path.relative_to(Path.cwd())) if inside else f".../{path.name}"
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -48,7 +48,9 @@ def environment() -> dict[str, str]:
                 break
             except metadata.PackageNotFoundError:
                 continue
-    found["os"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    # The kernel's version alone: what builders append to it can name a site.
+    version = platform.release().split("-")[0]
+    found["os"] = f"{platform.system()} {version} {platform.machine()}"
     for name, value in sorted(os.environ.items()):
         if VARIABLES.fullmatch(name):
             found[name] = _anonymous(value)

@@ -171,7 +171,7 @@ def decode(line: bytes, schema: int = SCHEMA) -> Line:
         if schema not in MIGRATIONS:
             raise LookupError(f"schema {schema}; this version reads {SCHEMA}")
         raw, schema = MIGRATIONS[schema](raw), schema + 1
-    return msgspec.convert(raw, Run | Case | End)  # type: ignore[arg-type]
+    return msgspec.convert(raw, Run | Case | End)
 
 
 def schema_of(header: bytes) -> int:

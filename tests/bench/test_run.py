@@ -155,3 +155,12 @@ def test_cases_in_a_row_with_one_group_belong_together():
 def test_progress_says_why_a_case_is_not_ok():
     line = progress(Record("mask", "x", {"n": 3}, "skipped", reason="needs cc 9.0"), {})
     assert line == "  mask x n=3: skipped: needs cc 9.0"
+
+
+def test_a_record_names_no_home_folder():
+    from bench.__main__ import _relative
+
+    assert _relative("--output") == "--output"
+    assert _relative("results/data/x") == "results/data/x"
+    assert _relative("/home/someone/runs/x") == ".../x"
+    assert _relative(str(Path.cwd() / "results" / "x")) == "results/x"
