@@ -1,4 +1,4 @@
-"""`python -m analysis predict | advise`: the models asked about a launch that need not have run."""
+"""`python -m analysis model | predict | advise`: models scored on a run or asked of a launch."""
 
 import argparse
 import json
@@ -8,20 +8,31 @@ from analysis.model import MODELS, Launch, Parameters, Prediction, advise
 from analysis.model.published import ARCHITECTURE, Comparison, compare, published_parameters
 from analysis.occupancy import occupancy
 from results.errors import UserError
+from results.store import baselines
 
 
 def add_commands(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `predict` and `advise`."""
+    """Add `model`, `predict` and `advise`."""
+    model = subparsers.add_parser(
+        "model",
+        help="score the latency-hiding models on the measured cases of a run",
+        description="Parameters come from the run's calibration cases alone, which are never "
+        "scored. An error is predicted over measured throughput, less 1.",
+    )
+    model.add_argument("run_", metavar="RUN", help="a run's folder or file, or a baseline's name")
+    model.add_argument("--json", action="store_true", help="every score as JSON")
+    model.set_defaults(run=run_model)
     predict = subparsers.add_parser(
         "predict",
         help="predict a launch's bandwidth by each model, beside published figures",
         description="Without --gpu: each model's error on every published GPU.",
     )
-    predict.add_argument("--gpu", help=f"one of {', '.join(ARCHITECTURE)}")
+    known = ", ".join((*baselines(), *ARCHITECTURE))
+    predict.add_argument("--gpu", help=f"one of {known}")
     advise_ = subparsers.add_parser(
         "advise", help="what limits a launch, and the cheapest change that helps"
     )
-    advise_.add_argument("--gpu", required=True, help=f"one of {', '.join(ARCHITECTURE)}")
+    advise_.add_argument("--gpu", required=True, help=f"one of {known}")
     for parser, run in ((predict, run_predict), (advise_, run_advise)):
         parser.add_argument("--threads", type=int, default=256, help="a block (default 256)")
         parser.add_argument("--regs", type=int, default=32, help="a thread (default 32)")
@@ -37,11 +48,58 @@ def add_commands(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def parameters_for(gpu: str) -> Parameters:
-    """The parameters of a GPU by name. UserError: a name that is not known."""
-    try:
-        return published_parameters(gpu.lower())
-    except KeyError:
-        raise UserError(f"no parameters for GPU {gpu!r}: use {', '.join(ARCHITECTURE)}") from None
+    """The parameters of a GPU: of a committed baseline by its name, or published ones.
+
+    UserError: a name that is not known, or a baseline without calibration.
+    """
+    name = gpu.lower()
+    if name in ARCHITECTURE:
+        return published_parameters(name)
+    if name in baselines():
+        # pandas takes longer to import than published parameters to read
+        from analysis.model.measured import measure
+
+        return measure(name).persistent
+    known = ", ".join((*baselines(), *ARCHITECTURE))
+    raise UserError(f"no parameters for GPU {gpu!r}: use {known}")
+
+
+def run_model(args: argparse.Namespace) -> int:
+    """Print every model's errors on a run's scored cases. Always 0."""
+    from analysis.model.scoring import points, scores
+
+    found = points(args.run_)
+    if not found:
+        raise UserError(f"{args.run_} has no case that a model is scored on: record occupancy")
+    result = scores(found)
+    if args.json:
+        print(json.dumps([asdict(score) for score in result], indent=2))
+        return 0
+    print("error of the predicted throughput over the launch, mean and maximum of its magnitude")
+    print(f"{'cases':34} {'number':>6}  {'model':9} {'mean':>6} {'max':>6}  worst case")
+    for score in result:
+        if score.curve is None:
+            print(
+                f"{score.group:34} {score.cases:6}  {score.model:9} "
+                f"{score.mean_relative_error:6.1%} {score.maximum_relative_error:6.1%}  "
+                f"{score.worst}"
+            )
+    print()
+    print("warps an SM to 90% of a curve's own plateau; -: still rising at its end")
+    print(f"{'curve':46} {'model':9} {'measured':>8} {'predicted':>9}  {'mean':>6} {'max':>6}")
+    for score in result:
+        if score.curve is not None and score.model != "waves":
+            print(
+                f"{score.group + ', ' + score.curve:46} {score.model:9} "
+                f"{_warps(score.warps_to_90_measured):>8} "
+                f"{_warps(score.warps_to_90_predicted):>9}  "
+                f"{score.mean_relative_error:6.1%} {score.maximum_relative_error:6.1%}"
+            )
+    return 0
+
+
+def _warps(warps: float | None) -> str:
+    return "-" if warps is None else f"{warps:.1f}"
 
 
 def run_predict(args: argparse.Namespace) -> int:
@@ -61,7 +119,8 @@ def run_predict(args: argparse.Namespace) -> int:
         raise UserError("no such block fits an SM: use fewer threads, registers or shared memory")
     workload = launch.workload(warps)
     predictions = [model.predict(parameters, workload) for model in MODELS]
-    comparisons = list(compare(parameters.gpu, MODELS))
+    published = args.gpu.lower() in ARCHITECTURE
+    comparisons = list(compare(parameters.gpu, MODELS)) if published else []
     if args.json:
         answer = {
             "gpu": parameters.gpu,
@@ -75,8 +134,9 @@ def run_predict(args: argparse.Namespace) -> int:
     print(f"{parameters.gpu}, {_describe(launch, warps)}")
     for prediction in predictions:
         print(f"  {prediction.model:9} {_bandwidth(prediction)}")
-    print()
-    _print_comparisons(comparisons)
+    if comparisons:
+        print()
+        _print_comparisons(comparisons)
     return 0
 
 

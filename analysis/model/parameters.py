@@ -51,6 +51,7 @@ class Parameters:
     load_issue: Value = _NO_CYCLES  # cost of each further load
     theta_issue: Value = _RANDOM
     block_turnover: Value = _NO_CYCLES  # a warp's slot between two blocks
+    warp_start: Value = _NO_CYCLES  # from a block's first warp on an SM to each further one
     block_rate: Value | None = None  # blocks a second that the device starts; absent: no limit
     read: Stream | None = None  # DRAM, read only; absent: dram_latency, dram_bandwidth, theta
     update: Stream | None = None  # DRAM, a third of the traffic written; absent: as `read`
@@ -185,7 +186,7 @@ def arithmetic_time(parameters: Parameters, workload: Workload) -> float:
 
 
 def unloaded_time(parameters: Parameters, workload: Workload) -> float:
-    """T0 = batch + alpha*l_a + (turnover + the block's slowest warp)/batches, in cycles.
+    """T0 = batch + alpha*l_a + (turnover + start of its warps + slowest warp)/batches, in cycles.
 
     Arithmetic that needs only the `first` loads runs while the others are under way. A block
     ends with its slowest warp: the batch of all its lines over that of one warp's.
@@ -196,8 +197,10 @@ def unloaded_time(parameters: Parameters, workload: Workload) -> float:
     if workload.first is not None:
         share = workload.lines * workload.first / workload.loads
         alone = max(batch, batch_time(parameters, workload, share) + arithmetic)
-    together = batch_time(parameters, workload, workload.lines * workload.block_warps)
-    return alone + (parameters.block_turnover.value + together - batch) / workload.batches
+    together = batch_time(parameters, workload, workload.lines * workload.block_warps) - batch
+    starting = (workload.block_warps - 1) * parameters.warp_start.value
+    turnover = parameters.block_turnover.value + starting
+    return alone + (turnover + together) / workload.batches
 
 
 def memory_capacity(parameters: Parameters, workload: Workload) -> Capacity:
