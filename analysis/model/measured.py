@@ -7,6 +7,7 @@ part is unknown and counts as none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median, pstdev, stdev
@@ -14,7 +15,7 @@ from statistics import median, pstdev, stdev
 import pandas as pd
 
 from analysis import frame as frames
-from analysis.model.parameters import Parameters
+from analysis.model.parameters import SCHEDULERS, Parameters
 from analysis.model.stream import LINE, Stream
 from analysis.model.value import Value
 from results.errors import UserError
@@ -53,6 +54,8 @@ class Turn:
     """Issue slots of a turn besides the FMAs."""
     fma_slots: float
     """Issue slots of an FMA of this chain: 2 where its operands share a register bank."""
+    rhythm: Value
+    """theta of the issue port for warps that come round in step: those that wait for L1."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ def _turn(source: _Source, persistent: Parameters) -> Turn | None:
     l1, l2, dram = latencies.values()
     rows = frames.only(source.table, "mixed", "calibration")
     rate = source.value(_chain_rate, "warp-FMA/clock/SM", "instruction: one chain a warp")
+    rhythm = source.value(_rhythm, "", "instruction: chains at the corner of their throughput")
     if l1 is None or l2 is None or dram is None or rate is None or persistent.read is None:
         return None
     full = rows[rows["level"] == "l1"].sort_values("warps").iloc[-1]
@@ -178,7 +182,7 @@ def _turn(source: _Source, persistent: Parameters) -> Turn | None:
     slots = cycles * persistent.issue_rate.value - fma_slots * full["extra_fma"]
     read = replace(persistent.read, latency=dram, batch=((1.0, 1.0),))
     parameters = replace(persistent, l1_latency=l1, l2_latency=l2, dram_latency=dram, read=read)
-    return Turn(parameters, max(1.0, slots), fma_slots)
+    return Turn(parameters, max(1.0, slots), fma_slots, rhythm or persistent.theta_issue)
 
 
 def _stream(source: _Source, kernel: str, moved: float, launch: float, sms: int) -> Stream | None:
@@ -358,13 +362,39 @@ def _best_peer(table: pd.DataFrame) -> float | None:
     return float(rows["bandwidth"].max()) if len(rows) else None
 
 
-def _chain_rate(table: pd.DataFrame) -> float | None:
-    """Warp-FMAs a clock and SM of one dependent chain a warp, with many warps."""
+def _chains(table: pd.DataFrame) -> list[tuple[int, float]]:
+    """(warps an SM, warp-FMAs a clock and SM) of one dependent chain a warp."""
     rows = frames.only(table, "instruction", "streams")
     if rows.empty:
+        return []
+    rows = rows[(rows["op"] == "fma.f32") & (rows["ilp"] == 1)].sort_values("warps")
+    rates = rows["operations_per_clock_per_sm"] / 32
+    return list(zip(rows["warps"], rates, strict=True))
+
+
+def _chain_rate(table: pd.DataFrame) -> float | None:
+    """Warp-FMAs a clock and SM of as many chains as saturate it."""
+    return max((float(rate) for _, rate in _chains(table)), default=None)
+
+
+def _rhythm(table: pd.DataFrame) -> float | None:
+    """theta_issue from the chains whose number just fills the lanes, where a queue shows most.
+
+    n chains take T = n/X cycles an FMA, T0 alone, and each keeps the lanes for S = 1/Xmax of
+    them: T - T0 = (1 - theta)*S*rho/(1 - rho) with rho = X/Xmax.
+    """
+    chains = _chains(table)
+    top = _chain_rate(table)
+    if not chains or not top:
         return None
-    rows = rows[(rows["op"] == "fma.f32") & (rows["ilp"] == 1)]
-    return float(rows["operations_per_clock_per_sm"].max()) / 32 if len(rows) else None
+    alone = chains[0][0] / chains[0][1]
+    warps, rate = min(chains, key=lambda one: abs(math.log(one[0] / (alone * top))))
+    rho = rate / top
+    if not 0 < rho < 1:
+        return None
+    # of the four schedulers each has a quarter of the warps and of the lanes
+    wait = (warps / rate - alone) * rho**-1 * (1 - rho) * top / SCHEDULERS
+    return min(1.0, max(0.0, 1 - wait))
 
 
 def _turn_time(level: str, parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:

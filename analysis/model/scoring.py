@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
@@ -101,15 +101,22 @@ def setting_of(row: Row, measured: Measured) -> Setting | None:
     return of(row, measured) if of else None
 
 
-def points(run: frames.RunLike) -> list[Point]:
-    """Every model on every scored case of a run. Raises UserError as `measure`."""
+def points(run: frames.RunLike, *families: str) -> list[Point]:
+    """Every model on every scored case of a run, or of these families alone.
+
+    Raises:
+        UserError: as `measure`.
+    """
     recording = run if isinstance(run, Recording) else load(run)
     measured = measure(recording)
     table = frames.frame(recording)
     found: list[Point] = []
     for family, kernel in (*SCORED, *WAVES):
+        if families and family not in families:
+            continue
         for row in frames.only(table, family, kernel).to_dict("records"):
-            if not math.isfinite(row["median_seconds"]):
+            resident = (row["launch"] or {}).get("blocks_per_sm")
+            if not math.isfinite(row["median_seconds"]) or not resident:
                 continue
             if (family, kernel) in WAVES:
                 found += _wave_points(row, measured)
@@ -273,10 +280,13 @@ def _mixed(row: Row, measured: Measured) -> Setting | None:
         return None
     params = row["params"]
     level, fma = params["level"], params["extra_fma"]
+    parameters = turn.parameters
+    if level == "l1":  # every load takes the same time, so that the warps keep their order
+        parameters = replace(parameters, theta_issue=turn.rhythm)
     return Setting(
         f"mixed in {level}",
         f"{fma} FMAs",
-        turn.parameters,
+        parameters,
         Workload(
             warps=params["warps"],
             # without FMAs one addition still consumes the load
