@@ -19,10 +19,12 @@ EXTRA = {
     "standard": (0, 4, 16, 64),
     "full": (0, 1, 2, 4, 8, 16, 32, 64),
 }
-CALIBRATION_FMA = 3
-"""Never a point of the scored sweep, in any profile."""
-CALIBRATION_WARPS = (2, 64)
-"""What a turn takes alone, and what the level delivers when it is full."""
+CALIBRATION = {  # (level, FMAs) -> warps; never FMAs of the scored sweep, in any profile
+    **dict.fromkeys((("l1", 3), ("l2", 3), ("dram", 3)), (2, 64)),
+    ("l1", 24): (10, 64),
+}
+"""What a turn takes alone, and what its instructions and each FMA cost where the SM is full; 10
+warps of 24 FMAs just fill an SM, so that their wait for each other shows most."""
 SAMPLES = 11
 
 
@@ -41,12 +43,12 @@ def cases(profile: str, machine: Machine) -> Iterator[Case]:
                     cache="cold" if level == "dram" else "warm",
                     count=SAMPLES,
                 )
-    for level in LEVELS:
-        for warps in CALIBRATION_WARPS:
+    for (level, extra_fma), resident in CALIBRATION.items():
+        for warps in resident:
             yield Case(
                 FAMILY["calibration"],
-                {"warps": warps, "extra_fma": CALIBRATION_FMA, "level": level},
-                group=("calibration", level),
+                {"warps": warps, "extra_fma": extra_fma, "level": level},
+                group=("calibration", extra_fma, level),
                 cache="cold" if level == "dram" else "warm",
                 count=SAMPLES,
             )
