@@ -7,7 +7,6 @@ part is unknown and counts as none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median, pstdev, stdev
@@ -31,7 +30,6 @@ FEEDS = frozenset(
         ("launch", "numba"),
         ("launch", "blocks"),
         ("schedule", "timeline"),
-        ("instruction", "streams"),
         ("axpy", "cuda_float4"),
     }
 )
@@ -170,19 +168,16 @@ def _turn(source: _Source, persistent: Parameters) -> Turn | None:
         for level in ("l1", "l2", "dram")
     }
     l1, l2, dram = latencies.values()
-    rows = frames.only(source.table, "mixed", "calibration")
-    rate = source.value(_chain_rate, "warp-FMA/clock/SM", "instruction: one chain a warp")
-    rhythm = source.value(_rhythm, "", "instruction: chains at the corner of their throughput")
-    if l1 is None or l2 is None or dram is None or rate is None or persistent.read is None:
+    few = source.value(_full(persistent, most=False), "slot", "mixed calibration")
+    each = source.value(_fma_slots(persistent), "slot", "mixed calibration")
+    rhythm = source.value(_rhythm(persistent), "", "mixed calibration where it just fills an SM")
+    if not (l1 and l2 and dram and few and each and persistent.read):
         return None
-    full = rows[rows["level"] == "l1"].sort_values("warps").iloc[-1]
-    fma_slots = persistent.issue_rate.value / rate.value
-    loads = full["work"]["bytes_read"] / LINE / (full["median_seconds"] - persistent.launch.value)
-    cycles = persistent.clock.value * persistent.sms / loads
-    slots = cycles * persistent.issue_rate.value - fma_slots * full["extra_fma"]
+    rows = _in_l1(source.table, persistent)
+    slots = few.value - each.value * float(rows["extra_fma"].min())
     read = replace(persistent.read, latency=dram, batch=((1.0, 1.0),))
     parameters = replace(persistent, l1_latency=l1, l2_latency=l2, dram_latency=dram, read=read)
-    return Turn(parameters, max(1.0, slots), fma_slots, rhythm or persistent.theta_issue)
+    return Turn(parameters, max(1.0, slots), each.value, rhythm or persistent.theta_issue)
 
 
 def _stream(source: _Source, kernel: str, moved: float, launch: float, sms: int) -> Stream | None:
@@ -215,7 +210,8 @@ def _fit(table: pd.DataFrame, kernel: str, moved: float, launch: float, sms: int
     The combination with most numbers of warps gives the curve: its time at rho = 0 is where the
     line through its first two points begins. Another's unloaded time is what it took at its
     fewest warps, less the stretch at that load. The capacity is the median of what batches move
-    that take SATURATED times as long as alone, and by 1/(1 - rho) a little more than they reach.
+    that take SATURATED times as long as alone, and a little more than they reach, by the law
+    s = (1 - theta*rho)/(1 - rho) through the curve's last point.
     """
     rows = frames.only(table, "occupancy", kernel)
     clock = _clock(table)
@@ -253,10 +249,9 @@ def _fit(table: pd.DataFrame, kernel: str, moved: float, launch: float, sms: int
         full = rows[times >= SATURATED]
         if full.empty:
             break
-        rho, most = stretch[-1]
-        wait = most * (1 - rho)
+        knee = replace(seen, stretch=stretch).knee
         capacities = [
-            rate * time / (time - wait)
+            rate * (time - knee) / (time - 1)
             for rate, time in zip(full["rate"], times[full.index], strict=True)
         ]
         bandwidth, shape_spread = median(capacities), pstdev(capacities) / median(capacities)
@@ -362,39 +357,66 @@ def _best_peer(table: pd.DataFrame) -> float | None:
     return float(rows["bandwidth"].max()) if len(rows) else None
 
 
-def _chains(table: pd.DataFrame) -> list[tuple[int, float]]:
-    """(warps an SM, warp-FMAs a clock and SM) of one dependent chain a warp."""
-    rows = frames.only(table, "instruction", "streams")
-    if rows.empty:
-        return []
-    rows = rows[(rows["op"] == "fma.f32") & (rows["ilp"] == 1)].sort_values("warps")
-    rates = rows["operations_per_clock_per_sm"] / 32
-    return list(zip(rows["warps"], rates, strict=True))
+def _full(parameters: Parameters, most: bool) -> Callable[[pd.DataFrame], float | None]:
+    """Issue slots of a turn of the full SM with the most, or the fewest, FMAs; data in L1."""
+
+    def of(table: pd.DataFrame) -> float | None:
+        rows = _in_l1(table, parameters)
+        if rows.empty:
+            return None
+        rows = rows[rows["warps"] == rows["warps"].max()].sort_values("extra_fma")
+        return float(parameters.issue_rate.value / rows.iloc[-1 if most else 0]["rate"])
+
+    return of
 
 
-def _chain_rate(table: pd.DataFrame) -> float | None:
-    """Warp-FMAs a clock and SM of as many chains as saturate it."""
-    return max((float(rate) for _, rate in _chains(table)), default=None)
+def _fma_slots(parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:
+    """Issue slots of one FMA of the chain: between few and many of them, on a full SM."""
+
+    def of(table: pd.DataFrame) -> float | None:
+        rows = _in_l1(table, parameters)
+        few, many = (_full(parameters, most)(table) for most in (False, True))
+        if few is None or many is None or rows["extra_fma"].nunique() < 2:
+            return None
+        return (many - few) / float(rows["extra_fma"].max() - rows["extra_fma"].min())
+
+    return of
 
 
-def _rhythm(table: pd.DataFrame) -> float | None:
-    """theta_issue from the chains whose number just fills the lanes, where a queue shows most.
+def _rhythm(parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:
+    """theta_issue from so many warps that just fill the SM, where a queue shows most.
 
-    n chains take T = n/X cycles an FMA, T0 alone, and each keeps the lanes for S = 1/Xmax of
-    them: T - T0 = (1 - theta)*S*rho/(1 - rho) with rho = X/Xmax.
+    n warps take T = n/X cycles a turn, T0 alone, and each keeps its scheduler for S of them:
+    T - T0 = (1 - theta)*S*rho/(1 - rho).
     """
-    chains = _chains(table)
-    top = _chain_rate(table)
-    if not chains or not top:
-        return None
-    alone = chains[0][0] / chains[0][1]
-    warps, rate = min(chains, key=lambda one: abs(math.log(one[0] / (alone * top))))
-    rho = rate / top
-    if not 0 < rho < 1:
-        return None
-    # of the four schedulers each has a quarter of the warps and of the lanes
-    wait = (warps / rate - alone) * rho**-1 * (1 - rho) * top / SCHEDULERS
-    return min(1.0, max(0.0, 1 - wait))
+
+    def of(table: pd.DataFrame) -> float | None:
+        rows = _in_l1(table, parameters)
+        alone = _turn_time("l1", parameters)(table)
+        if rows.empty or alone is None:
+            return None
+        rows = rows[rows["extra_fma"] == rows["extra_fma"].max()].sort_values("warps")
+        corner, full = rows.iloc[0], rows.iloc[-1]
+        rho = corner["rate"] / full["rate"]
+        if not 0 < rho < 1:
+            return None
+        chain = corner["extra_fma"] * parameters.arithmetic_latency.value
+        wait = corner["warps"] / corner["rate"] - alone - chain
+        theta = 1 - wait * full["rate"] / SCHEDULERS * (1 - rho) / rho
+        return float(min(1.0, max(0.0, theta)))
+
+    return of
+
+
+def _in_l1(table: pd.DataFrame, parameters: Parameters) -> pd.DataFrame:
+    """The mixed calibration in L1 with `rate`, warp-loads a clock and SM."""
+    rows = frames.only(table, "mixed", "calibration")
+    if rows.empty:
+        return rows
+    rows = rows[rows["level"] == "l1"]
+    loads = rows["work"].map(lambda work: work["bytes_read"]) / LINE / parameters.sms
+    seconds = rows["median_seconds"] - parameters.launch.value
+    return rows.assign(rate=loads / seconds / parameters.clock.value)
 
 
 def _turn_time(level: str, parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:

@@ -37,7 +37,7 @@ class Stream:
         return self.latency.value * _straight(points, math.log2(lines))
 
     def slowdown(self, rho: float) -> float:
-        """s(rho) for 0 <= rho < 1: from 1 through the points, then as 1/(1 - rho).
+        """s(rho) for 0 <= rho < 1: from 1 through the points, then by the law through the last.
 
         ValueError: no curve, or another rho.
         """
@@ -45,10 +45,15 @@ class Stream:
             raise ValueError("no curve was measured: use theta")
         if not 0 <= rho < 1:
             raise ValueError(f"a utilisation lies in 0 <= rho < 1, not {rho}")
-        last, most = self.stretch[-1]
-        if rho >= last:
-            return most * (1 - last) / (1 - rho)
+        if rho >= self.stretch[-1][0]:
+            return (1 - self.knee * rho) / (1 - rho)
         return _straight(((0.0, 1.0), *self.stretch), rho)
+
+    @property
+    def knee(self) -> float:
+        """theta of the law s = (1 - theta*rho)/(1 - rho) through the curve's last point."""
+        rho, most = self.stretch[-1]
+        return min(1.0, (1 - most * (1 - rho)) / rho)
 
     def shifted(self) -> Iterator[tuple["Stream", "Stream"]]:
         """For each uncertain value, this stream with it one sigma lower and higher."""
