@@ -30,6 +30,7 @@ FEEDS = frozenset(
         ("launch", "numba"),
         ("launch", "blocks"),
         ("schedule", "timeline"),
+        ("instruction", "streams"),
         ("axpy", "cuda_float4"),
     }
 )
@@ -169,7 +170,9 @@ def _turn(source: _Source, persistent: Parameters) -> Turn | None:
     }
     l1, l2, dram = latencies.values()
     few = source.value(_full(persistent, most=False), "slot", "mixed calibration")
-    each = source.value(_fma_slots(persistent), "slot", "mixed calibration")
+    each = source.value(_fma_slots(persistent), "slot", "mixed calibration") or source.value(
+        _chain_slots(persistent), "slot", "instruction: one chain a warp"
+    )
     rhythm = source.value(_rhythm(persistent), "", "mixed calibration where it just fills an SM")
     if not (l1 and l2 and dram and few and each and persistent.read):
         return None
@@ -383,6 +386,20 @@ def _fma_slots(parameters: Parameters) -> Callable[[pd.DataFrame], float | None]
     return of
 
 
+def _chain_slots(parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:
+    """The same from one chain a warp and many warps, where the calibration has one count alone."""
+
+    def of(table: pd.DataFrame) -> float | None:
+        rows = frames.only(table, "instruction", "streams")
+        if rows.empty:
+            return None
+        rows = rows[(rows["op"] == "fma.f32") & (rows["ilp"] == 1)]
+        most = rows["operations_per_clock_per_sm"].max()
+        return float(parameters.issue_rate.value * 32 / most) if len(rows) else None
+
+    return of
+
+
 def _rhythm(parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:
     """theta_issue from so many warps that just fill the SM, where a queue shows most.
 
@@ -394,6 +411,8 @@ def _rhythm(parameters: Parameters) -> Callable[[pd.DataFrame], float | None]:
         rows = _in_l1(table, parameters)
         alone = _turn_time("l1", parameters)(table)
         if rows.empty or alone is None:
+            return None
+        if rows["extra_fma"].nunique() < 2:
             return None
         rows = rows[rows["extra_fma"] == rows["extra_fma"].max()].sort_values("warps")
         corner, full = rows.iloc[0], rows.iloc[-1]
