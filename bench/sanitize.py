@@ -101,7 +101,8 @@ def run_tool(sanitizer: str, tool: str, command: Sequence[str]) -> tuple[Finding
     except subprocess.TimeoutExpired:
         return Findings(0, 0, "", complete=False), f"no end within {TIMEOUT_S} s"
     own = [line for line in done.stdout.splitlines() if line and not line.startswith("=====")]
-    return parse(done.stdout + done.stderr), own[-1].strip() if own else done.stderr.strip()[-200:]
+    own = own or done.stderr.strip().splitlines() or [""]
+    return parse(done.stdout + done.stderr), own[-1].strip()
 
 
 def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> int:
