@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from bench import nsight
 from bench.nsight import Launch, add_up, choose, parse
+from results import counters
 from results.counters import COUNTERS, STATES, label
 from results.errors import UserError
+from results.store import BASELINES
 
 CASE = "axpy/vector[block=256 dtype=float32 n=1024]"
 OTHER = "reduction/two_pass[block=256 n=1024]"
@@ -207,3 +211,27 @@ def test_not_installed(monkeypatch):
 def test_label():
     assert label("axpy", "vector", {"n": 1024, "block": 256, "dtype": "float32"}) == CASE
     assert nsight.LABEL.fullmatch(label("barrier", "syncthreads", {}))
+
+
+RECORDED = counters.load(BASELINES / "nvidia-h200")
+
+
+@pytest.mark.parametrize("found", RECORDED, ids=lambda found: found.family)
+def test_recorded_output_gives_the_counters_that_were_stored(found: counters.FamilyCounters):
+    """Real output of Nsight Compute 2025.3.1 on an H200, kept beside what was read off it."""
+    path = BASELINES / "nvidia-h200" / counters.FOLDER / f"{found.family}.csv.gz"
+    output = parse(gzip.decompress(path.read_bytes()).decode())
+    assert output.problems == []
+    assert add_up(output.launches, found.metrics) == found.cases
+    assert found.cases
+
+
+def test_recorded_output_cut_off_anywhere_loses_its_last_case_only():
+    found = RECORDED[0]
+    path = BASELINES / "nvidia-h200" / counters.FOLDER / f"{found.family}.csv.gz"
+    text = gzip.decompress(path.read_bytes()).decode()
+    for share in (0.3, 0.5, 0.9, 0.999):
+        output = parse(text[: int(share * len(text))])
+        cases = add_up(output.launches, found.metrics)
+        assert any("cut off" in problem or "no " in problem for problem in output.problems)
+        assert cases == found.cases[: len(cases)]
