@@ -69,24 +69,31 @@ class Measured:
     """None: the run has no mixed family."""
 
 
-def measure(run: frames.RunLike) -> Measured:
-    """The parameters of a run.
+def measure(
+    run: frames.RunLike,
+    table: pd.DataFrame | None = None,
+    by_process: pd.DataFrame | None = None,
+) -> Measured:
+    """The parameters of a run; its frame and its processes, where they are known already.
 
     Raises:
         UserError: the run cannot be read, or lacks the calibration of the occupancy family.
     """
     recording = run if isinstance(run, Recording) else load(run)
-    table = _feeding(frames.frame(recording))
-    by_process = _feeding(frames.processes(recording))
-    each = [rows for _, rows in by_process.groupby("process")]
-    source = _Source(recording, table, each)
+    table = frames.frame(recording) if table is None else table
+    by_process = frames.processes(recording) if by_process is None else by_process
+    each = [rows for _, rows in _feeding(by_process).groupby("process")]
+    source = _Source(recording, _feeding(table), each)
     persistent = _persistent(source)
     return Measured(persistent, _dispatched(source, persistent), _turn(source, persistent))
 
 
 def _feeding(table: pd.DataFrame) -> pd.DataFrame:
     names = pd.MultiIndex.from_frame(table[["family", "kernel"]])
-    return table[names.isin(FEEDS) & (table["status"] == "ok")]
+    rows = table[names.isin(FEEDS) & (table["status"] == "ok")]
+    # what other kernels alone have is left out here, once, and not at each look
+    kept = [name for name in rows if name in frames.RESERVED or rows[name].notna().any()]
+    return rows[kept]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+import pandas as pd
+
 from analysis import frame as frames
 from analysis.model import MODELS
 from analysis.model.measured import Measured, measure
@@ -101,15 +103,22 @@ def setting_of(row: Row, measured: Measured) -> Setting | None:
     return of(row, measured) if of else None
 
 
-def points(run: frames.RunLike, *families: str) -> list[Point]:
+def points(
+    run: frames.RunLike,
+    *families: str,
+    table: pd.DataFrame | None = None,
+    by_process: pd.DataFrame | None = None,
+) -> list[Point]:
     """Every model on every scored case of a run, or of these families alone.
+
+    table, by_process: the run's frame and its processes, where they are known already.
 
     Raises:
         UserError: as `measure`.
     """
     recording = run if isinstance(run, Recording) else load(run)
-    measured = measure(recording)
-    table = frames.frame(recording)
+    table = frames.frame(recording) if table is None else table
+    measured = measure(recording, table, by_process)
     found: list[Point] = []
     for family, kernel in (*SCORED, *WAVES):
         if families and family not in families:

@@ -45,9 +45,12 @@ class Stream:
             raise ValueError("no curve was measured: use theta")
         if not 0 <= rho < 1:
             raise ValueError(f"a utilisation lies in 0 <= rho < 1, not {rho}")
-        if rho >= self.stretch[-1][0]:
+        last, first = self.stretch[-1][0], self.stretch[0]
+        if rho >= last:
             return (1 - self.knee * rho) / (1 - rho)
-        return _straight(((0.0, 1.0), *self.stretch), rho)
+        if rho <= first[0]:
+            return 1 + (first[1] - 1) * rho / first[0]
+        return _straight(self.stretch, rho)
 
     @property
     def knee(self) -> float:

@@ -81,13 +81,10 @@ def warps(data: RunData) -> Answer | None:
     for group, level in LEVELS.items():
         own = [score for score in curves if score.group == group]
         if own:
-            said = ", ".join(
-                f"{_title(score.model)} {_count(score.warps_to_90_predicted)}" for score in own
-            )
-            parts.append(f"in {level} it takes {_count(own[0].warps_to_90_measured)} ({said})")
+            parts.append(f"in {level} {_needed(own)}")
     levels = pd.DataFrame([{**_drawn(p), "level": LEVELS[p.group]} for p in found])
     return Answer(
-        text=f"To reach {SHARE:.0%} of its own plateau with {NOTES_FMA} instructions a load, "
+        text=f"With {NOTES_FMA} instructions a load, {SHARE:.0%} of its own plateau is reached "
         + "; ".join(parts)
         + ".",
         verdict="measured",
@@ -106,7 +103,7 @@ def warps(data: RunData) -> Answer | None:
 
 def _points(data: RunData, *families: str) -> list[Point]:
     try:
-        return points(data.recording, *families)
+        return points(data.recording, *families, table=data.frame, by_process=data.processes)
     except UserError:  # the run lacks what feeds the models
         return []
 
@@ -146,6 +143,16 @@ def _row(score: Score) -> dict[str, object]:
 
 def _title(name: str) -> str:
     return {"little": "Little's law", "naive": "the naive rule"}.get(name, name)
+
+
+def _needed(own: list[Score]) -> str:
+    """Warps measured and by each model, of one curve."""
+    measured = own[0].warps_to_90_measured
+    said = {_title(score.model): score.warps_to_90_predicted for score in own}
+    if measured is None and not any(said.values()):
+        return "not yet by the most warps, and every model says so"
+    told = ", ".join(f"{name} {_count(count)}" for name, count in said.items())
+    return f"at {_count(measured)} warps an SM ({told})"
 
 
 def _count(number: float | None) -> str:
