@@ -231,6 +231,7 @@ QUESTIONS = (
         "Can a kernel's bandwidth be predicted from its warps and loads?",
         ("occupancy",),
         predicted,
+        readme="model-by-width",
     ),
     Question(3, "Which rule gives the right number of warps?", ("mixed",), warps),
 )
