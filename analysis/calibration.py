@@ -2,7 +2,8 @@
 
 From recorded processes of one machine whole suites are resampled: two sides of processes drawn
 without replacement, all cases of a process together, so that what a process shares stays shared.
-Without RUN, normal noise: the law behind the constants of `analysis.evidence`, checked by drawing.
+Each is judged as `verdict` would, the confirmation in SM cycles included. Without RUN, normal
+noise: the law behind the constants of `analysis.evidence`, checked by integration.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.evidence import (
     MINIMUM,
@@ -21,11 +22,11 @@ from analysis.evidence import (
     QUIET,
     TIMER_TICK,
     Suite,
-    judge,
     noise_threshold,
     spread,
 )
-from analysis.readings import Quantity, label, sides
+from analysis.readings import Key, Reading, Side, label, sides
+from analysis.verdict import judge_case, suite_of
 from results.errors import UserError
 from results.store import Recording, load
 
@@ -38,17 +39,25 @@ PROMISED = 0.95
 class Series:
     """One case over all recorded processes."""
 
-    label: str
-    quantity: Quantity
-    values: list[float]
+    key: Key
+    readings: list[Reading]
+
+    @property
+    def label(self) -> str:
+        return label(self.key[0], self.key[1], dict(self.key[2]))
 
     @property
     def spread(self) -> float:
-        return spread(self.values)
+        return spread([reading.value for reading in self.readings])
 
     @property
-    def tick(self) -> float:
-        return TIMER_TICK if self.quantity.name == "time" else 0.0
+    def coarse(self) -> bool:
+        """Whether two ticks of the timer are over PROMISE in some process."""
+        fastest = min(reading.value for reading in self.readings)
+        return self.readings[0].quantity.name == "time" and fastest * PROMISE < 2 * TIMER_TICK
+
+    def side(self, processes: Sequence[int]) -> Side:
+        return Side([self.readings[process] for process in processes])
 
 
 @dataclass(frozen=True)
@@ -80,12 +89,10 @@ def series(recording: Recording) -> list[Series]:
     """
     found = []
     count = len(recording.processes)
-    for (family, kernel, params), side in sides(recording).items():
+    for key, side in sides(recording).items():
         quantities = {reading.quantity for reading in side.readings}
         if len(side.readings) == count and len(quantities) == 1:
-            name = label(family, kernel, dict(params))
-            values = [reading.value for reading in side.readings]
-            found.append(Series(name, quantities.pop(), values))
+            found.append(Series(key, side.readings))
     if not found:
         raise UserError(f"{recording.path}: no case has a number in each of {count} processes")
     return found
@@ -97,35 +104,28 @@ def resample(cases: Sequence[Series], side: int, suites: int, seed: int = 1) -> 
     Raises:
         UserError: fewer than 2 x side processes.
     """
-    count = len(cases[0].values)
+    count = len(cases[0].readings)
     if count < 2 * side:
         raise UserError(f"{count} processes do not make two sides of {side}; record more")
     generator = random.Random(seed)
     alarms: Counter[str] = Counter()
     alarmed = ambiguous = 0
     steady = [case for case in cases if case.spread <= STEADY]
-    fine = [case for case in steady if 2 * case.tick <= PROMISE * min(case.values)]
-    hits = dict.fromkeys((case.label for case in fine), 0)
+    hits = {case.label: 0 for case in steady if not case.coarse}
     for _ in range(suites):
         drawn = generator.sample(range(count), 2 * side)
-        pairs = [
-            ([case.values[i] for i in drawn[:side]], [case.values[i] for i in drawn[side:]])
-            for case in cases
-        ]
-        suite = Suite(len(cases), sum(spread(*pair) > QUIET for pair in pairs))
+        pairs = [(case.side(drawn[:side]), case.side(drawn[side:])) for case in cases]
+        suite = suite_of(pairs)
         wrong = []
         for case, (base, new) in zip(cases, pairs, strict=True):
-            better = case.quantity.better
-            verdict = judge(base, new, suite, better=better, tick=case.tick).verdict
+            verdict = judge_case(case.key, base, new, suite).verdict
             ambiguous += verdict == "AMBIGUOUS"
             if verdict in ("SLOWER", "FASTER"):
                 wrong.append(case.label)
             if case.label in hits:
-                slower = [
-                    v * (1 + PROMISE) if better == "lower" else v / (1 + PROMISE) for v in new
-                ]
-                again = judge(base, slower, suite, better=better, tick=case.tick).verdict
-                hits[case.label] += again == "SLOWER"
+                hits[case.label] += (
+                    judge_case(case.key, base, slowed(new), suite).verdict == "SLOWER"
+                )
         alarms.update(wrong)
         alarmed += bool(wrong)
     return Figures(
@@ -136,8 +136,20 @@ def resample(cases: Sequence[Series], side: int, suites: int, seed: int = 1) -> 
         alarms,
         ambiguous / suites,
         len(steady),
-        len(steady) - len(fine),
+        len(steady) - len(hits),
         {name: hit / suites for name, hit in hits.items()},
+    )
+
+
+def slowed(side: Side) -> Side:
+    """The same side, slower by PROMISE in what it is judged in."""
+    return Side(
+        [
+            replace(reading, value=reading.value * (1 + PROMISE))
+            if reading.quantity.better == "lower"
+            else replace(reading, value=reading.value / (1 + PROMISE))
+            for reading in side.readings
+        ]
     )
 
 
@@ -204,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m analysis.calibration", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("RUN", nargs="?", help="a run of at least 20 processes; absent: theory")
+    parser.add_argument("RUN", nargs="?", help="a run of many processes; absent: theory")
     parser.add_argument("--side", type=int, default=MINIMUM, help="processes a side")
     parser.add_argument("--suites", type=int, default=1000, help="comparisons to resample")
     parser.add_argument("--seed", type=int, default=1)

@@ -161,14 +161,15 @@ def too_few(bases: int, news: int) -> str:
 
 def _too_noisy(width: float, noise: float, bases: int, news: int, suite: Suite) -> str:
     enough = processes_for(width, suite)
-    remedy = (
-        f"{enough} processes a side would resolve {PROMISE:.0%}"
-        if enough and enough > max(bases, news)
-        else f"no {FURTHEST} processes a side would resolve {PROMISE:.0%}: find what disturbs it"
-        if enough is None
-        else f"{enough} processes on each side would resolve {PROMISE:.0%}"
-    )
-    return f"too noisy: {width:.2%} between processes hides changes under {noise:.1%}; {remedy}"
+    if enough is None:
+        remedy = (
+            f"{FURTHEST} processes a side would not resolve {PROMISE:.0%}: find the disturbance"
+        )
+    else:
+        # Where one side has as many already, it is the other that lacks them.
+        where = "a side" if enough > max(bases, news) else "on each side"
+        remedy = f"{enough} processes {where} would resolve {PROMISE:.0%}"
+    return f"too noisy: spread {width:.2%} hides changes under {noise:.1%}; {remedy}"
 
 
 def _centre(values: Sequence[float]) -> float:

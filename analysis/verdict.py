@@ -100,6 +100,7 @@ def compare(base: Recording, new: Recording, accepted: Sequence[Acceptance] = ()
     before, after = sides(base), sides(new)
     accepted = [item for item in accepted if item.gpu == models[0]]
     around = changes([file.run for file in base.files], [file.run for file in new.files])
+    others = _other_profiles(base, new)
     decided: dict[Key, CaseVerdict] = {}
     open_cases: dict[Key, tuple[Side, Side]] = {}
     for name in dict.fromkeys([*before, *after]):
@@ -109,11 +110,18 @@ def compare(base: Recording, new: Recording, accepted: Sequence[Acceptance] = ()
             open_cases[name] = pair
         else:
             decided[name] = verdict
-    suite = _suite(open_cases.values())
+    suite = suite_of(open_cases.values())
     for name, pair in open_cases.items():
-        decided[name] = _judge(name, *pair, suite, accepted, around)
+        found = judge_case(name, *pair, suite, accepted, around)
+        decided[name] = _across(found, others[name[0]]) if name[0] in others else found
     problems = [
         f"{side}: {line}" for side, run in (("BASE", base), ("NEW", new)) for line in run.problems
+    ]
+    problems += [
+        f"other profiles, {text}: no change is called one in {', '.join(names)}; "
+        "record both with one --profile"
+        for text in dict.fromkeys(others.values())
+        if (names := sorted(family for family, told in others.items() if told == text))
     ]
     cases = [decided[name] for name in dict.fromkeys([*before, *after])]
     return Comparison(base.name, new.name, models[0], cases, problems, around)
@@ -170,7 +178,36 @@ def _disagreement(quantities: set[Quantity]) -> str:
     return f"the sides measured different things: {'; '.join(told)}; record BASE again"
 
 
-def _suite(pairs: Iterable[tuple[Side, Side]]) -> Suite:
+def _other_profiles(base: Recording, new: Recording) -> dict[str, str]:
+    """Family -> "standard in BASE, quick in NEW", where both have it with different profiles."""
+    told = [
+        {
+            family: " or ".join(
+                sorted({f.run.profile for f in run.files if f.run.family == family})
+            )
+            for family in run.families
+        }
+        for run in (base, new)
+    ]
+    return {
+        family: f"{profile} in BASE, {told[1][family]} in NEW"
+        for family, profile in told[0].items()
+        if told[1].get(family, profile) != profile
+    }
+
+
+def _across(found: CaseVerdict, profiles: str) -> CaseVerdict:
+    """Between profiles no change is called one: other cases ran before this one in its process,
+    which can move its level. Standard and quick processes of one H200, minutes apart and with the
+    same machine code, are apart by 2% in one case, 5 processes from all 14."""
+    if found.verdict not in ("SLOWER", "FASTER"):
+        return found
+    reason = f"other profiles ({profiles}): other cases ran before it, which can move its level"
+    return replace(found, verdict="AMBIGUOUS", reason=reason, cause=None)
+
+
+def suite_of(pairs: Iterable[tuple[Side, Side]]) -> Suite:
+    """How many cases with enough processes a comparison has, and how many of them are noisy."""
     widths = [
         spread(*([reading.value for reading in side.readings] for side in pair))
         for pair in pairs
@@ -179,14 +216,21 @@ def _suite(pairs: Iterable[tuple[Side, Side]]) -> Suite:
     return Suite(max(1, len(widths)), sum(width > QUIET for width in widths))
 
 
-def _judge(
+def judge_case(
     name: Key,
     base: Side,
     new: Side,
     suite: Suite,
-    accepted: Sequence[Acceptance],
-    around: Sequence[Change],
+    accepted: Sequence[Acceptance] = (),
+    around: Sequence[Change] = (),
 ) -> CaseVerdict:
+    """The verdict of one case that both sides measured in one quantity.
+
+    Args:
+        suite: the comparison that this case is a part of.
+        accepted: known changes on this GPU model.
+        around: what the headers of the two sides do not share.
+    """
     quantity = base.readings[0].quantity
     known = [a for a in accepted if a.ratio is not None and a.between(name, base, new)]
     factor = math.prod(a.ratio for a in known if a.ratio is not None and a.metric == quantity.name)

@@ -17,6 +17,10 @@ from results.errors import UserError
 from results.store import load
 
 ORDER = ("SLOWER", "FASTER", "AMBIGUOUS", "NO_DATA", "SAME")
+SCREEN = 40
+"""Lines of text from which the summary is repeated at the end, where a terminal stands."""
+FEW = 3
+"""So many cases without data of one family and reason are named each; --json names all."""
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -120,16 +124,19 @@ def summary(found: Comparison) -> str:
 
 def as_text(found: Comparison) -> str:
     """For people: the summary, then every case that is not the same, with its reason."""
-    lines = [f"{found.base} → {found.new} on {found.gpu}: {summary(found)}"]
+    first = f"{found.base} → {found.new} on {found.gpu}: {summary(found)}"
+    lines = [first]
+    if found.problems:
+        lines += ["", "Not whole", *(f"  {problem}" for problem in found.problems)]
     for kind in ORDER[:-1]:
         cases = found.of(kind)  # type: ignore[arg-type]
         if kind == "NO_DATA":  # what neither side can measure here is no news
             cases = [case for case in cases if case.lost or not case.reason.startswith("skipped")]
         if cases:
-            lines += ["", kind, *(f"  {_line(case)}" for case in cases)]
+            lines += ["", kind, *(_grouped(cases) if kind == "NO_DATA" else _aligned(cases))]
     notes = [case for case in found.of("SAME") if case.reason or case.accepted]
     if notes:
-        lines += ["", "SAME, with a note", *(f"  {_line(case)}" for case in notes)]
+        lines += ["", "SAME, with a note", *_aligned(notes)]
     coarse = [case for case in found.of("SAME") if (case.threshold or 0) > PROMISE]
     if coarse:
         worst = max(coarse, key=lambda case: case.threshold or 0)
@@ -140,19 +147,42 @@ def as_text(found: Comparison) -> str:
         ]
     if found.environment:
         lines += ["", "Changed around the kernels", *(f"  {c}" for c in found.environment)]
-    if found.problems:
-        lines += ["", "Not whole", *(f"  {problem}" for problem in found.problems)]
+    if len(lines) > SCREEN:
+        lines += ["", first]
     return "\n".join(lines)
 
 
+def _words(case: CaseVerdict) -> tuple[str, str, str]:
+    """Label, effect and reason."""
+    known = f"[beyond what was accepted: {case.accepted}]  " if case.accepted else ""
+    effect = "" if case.effect is None else _effect(case)
+    return case.label, effect, known + case.reason
+
+
 def _line(case: CaseVerdict) -> str:
-    words = [case.label]
-    if case.effect is not None:
-        words.append(_effect(case))
-    text = "  ".join(words)
-    if case.accepted:
-        text += f"  [beyond what was accepted: {case.accepted}]"
-    return f"{text}  {case.reason}".rstrip()
+    return "  ".join(filter(None, _words(case)))
+
+
+def _aligned(cases: list[CaseVerdict]) -> list[str]:
+    """A line a case; effects and reasons stand below each other."""
+    rows = [_words(case) for case in cases]
+    label, effect = (max(len(row[column]) for row in rows) for column in (0, 1))
+    gap = "  " if effect else ""
+    return [f"  {a:<{label}}  {b:<{effect}}{gap}{c}".rstrip() for a, b, c in rows]
+
+
+def _grouped(cases: list[CaseVerdict]) -> list[str]:
+    """A line a case, or for more than FEW of one family with one reason a line for them all."""
+    groups: dict[tuple[str, str], list[CaseVerdict]] = {}
+    for case in cases:
+        groups.setdefault((case.family, case.reason), []).append(case)
+    lines = []
+    for (family, reason), members in groups.items():
+        if len(members) > FEW:
+            lines.append(f"  {family}: {len(members)} cases  {reason}")
+        else:
+            lines += _aligned(members)
+    return lines
 
 
 def as_json(found: Comparison) -> str:

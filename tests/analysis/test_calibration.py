@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from analysis.calibration import Series, main, resample, tell, theory
-from analysis.readings import Quantity
+from analysis.readings import Quantity, Reading
 from results.errors import UserError
 
 TIME = Quantity("time", "s", "lower", "cold", None)
 
 
+def timed(name: str, values: list[float], clock: float | None = None) -> Series:
+    return Series(("f", name, ()), [Reading(TIME, value, clock, "0" * 16, ()) for value in values])
+
+
 def drawn(name: str, sigma: float, seconds: float = 1e-3, processes: int = 20) -> Series:
     generator = random.Random(name)
     values = [seconds * generator.lognormvariate(0, sigma) for _ in range(processes)]
-    return Series(name, TIME, values)
+    return timed(name, values)
 
 
 def test_quiet_cases_raise_no_alarm_and_show_two_percent() -> None:
@@ -29,17 +34,26 @@ def test_quiet_cases_raise_no_alarm_and_show_two_percent() -> None:
 
 def test_a_false_alarm_is_counted_and_named() -> None:
     """Two far levels, half of the processes each: two sides are now and then one of each."""
-    two = Series("two levels", TIME, [1e-3] * 10 + [1.1e-3] * 10)
+    two = timed("two levels", [1e-3] * 10 + [1.1e-3] * 10)
     figures = resample([two], side=5, suites=400)
     assert 0 < figures.alarmed < 40
-    assert figures.alarms["two levels"] == figures.alarmed
-    assert "× two levels" in tell(figures)
+    assert figures.alarms["f/two levels"] == figures.alarmed
+    assert "× f/two levels" in tell(figures)
+
+
+def test_the_confirmation_in_cycles_is_a_part_of_it() -> None:
+    """Half of the processes at a lower clock: the same cycles, and no alarm."""
+    values = [1e-3] * 10 + [1.1e-3] * 10
+    series = timed("clocks", values)
+    clocked = [replace(reading, clock=2e6 / reading.value) for reading in series.readings]
+    figures = resample([replace(series, readings=clocked)], side=5, suites=400)
+    assert figures.alarmed == 0
 
 
 def test_noisy_and_short_cases_are_told_apart() -> None:
-    noisy, short = drawn("noisy", 0.02), Series("short", TIME, [2e-6] * 20)
+    noisy, short = drawn("noisy", 0.02), timed("short", [2e-6] * 20)
     figures = resample([noisy, short, drawn("quiet", 0.001)], side=5, suites=20)
-    assert (figures.steady, figures.coarse, list(figures.found)) == (2, 1, ["quiet"])
+    assert (figures.steady, figures.coarse, list(figures.found)) == (2, 1, ["f/quiet"])
     assert figures.ambiguous > 0
 
 
