@@ -45,6 +45,7 @@ PUBLISHED = {
 COLUMNS = [
     "gpu",
     "run",
+    "name",
     "metric",
     "unit",
     "kernel",
@@ -60,9 +61,10 @@ COLUMNS = [
 def compare(*runs: Recording) -> pd.DataFrame:
     """One row a run, case and metric, then one a published figure (`run` "published").
 
-    Columns: gpu, run, metric, unit, kernel (`family/kernel`), case (its parameters, or the
-    published quantity), absolute (SI), share_of_peak (of this GPU's own), per_clock,
-    per_clock_unit, source. What does not apply is NaN or empty. `run` is A, B, … in order.
+    Columns: gpu, run, name (of the run), metric, unit, kernel (`family/kernel`), case (its
+    parameters, or the published quantity), absolute (SI), share_of_peak (of this GPU's own),
+    per_clock, per_clock_unit, source. What does not apply is NaN or empty. `run` is A, B, … in
+    order.
 
     Raises:
         UserError: a run cannot be read as a frame.
@@ -72,12 +74,13 @@ def compare(*runs: Recording) -> pd.DataFrame:
         for letter, recording in zip("ABCDEFGH", runs, strict=False)
         for case in frame(recording).to_dict("records")
         if case["status"] == "ok" and case["family"] != "selfcheck"
-        for row in _measured(letter, recording.device, case)
+        for row in _measured(letter, recording, case)
     ]
     return pd.DataFrame([*rows, *_published()], columns=COLUMNS)
 
 
-def _measured(run: str, device: Mapping[str, Any], case: dict[Any, Any]) -> list[dict[str, Any]]:
+def _measured(run: str, recording: Recording, case: dict[Any, Any]) -> list[dict[str, Any]]:
+    device = recording.device
     kernel = f"{case['family']}/{case['kernel']}"
     clock = case["sm_clock"]
     values = {"time": case["median_seconds"]} | {
@@ -89,6 +92,7 @@ def _measured(run: str, device: Mapping[str, Any], case: dict[Any, Any]) -> list
         {
             "gpu": str(device.get("name")),
             "run": run,
+            "name": recording.name,
             "metric": name,
             "unit": "s" if name == "time" else METRICS[name].unit,
             "kernel": kernel,
@@ -154,6 +158,7 @@ def _published() -> list[dict[str, Any]]:
             {
                 "gpu": gpu,
                 "run": "published",
+                "name": "published",
                 "metric": metric,
                 "unit": figure.unit,
                 "kernel": kernel,

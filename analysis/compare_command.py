@@ -72,16 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def as_text(table: pd.DataFrame) -> str:
-    """A section a metric: each case of both, then the published figures of that metric."""
+    """A section a metric: each case that both have, how many one has alone, published figures."""
     from analysis.compare import side_by_side
 
-    gpus = table.drop_duplicates("run").set_index("run")["gpu"]
-    lines = [f"{run}: {gpus[run]}" for run in ("A", "B") if run in gpus]
+    heads = table[table["run"] != "published"].drop_duplicates("run")
+    lines = [f"{row['run']}: {row['gpu']} ({row['name']})" for row in heads.to_dict("records")]
     joined = side_by_side(table)
     for metric, part in joined.groupby("metric", sort=False):
         spell = BY_UNIT.get(part["unit"].iloc[0], digits)
         rows = [["kernel", "case", "A", "B", "B/A", "A peak", "B peak", "A /clock", "B /clock"]]
-        for row in part.to_dict("records"):
+        for row in part[part["ratio"].notna()].to_dict("records"):
             forms = [
                 ("absolute_a", spell),
                 ("absolute_b", spell),
@@ -93,7 +93,10 @@ def as_text(table: pd.DataFrame) -> str:
             ]
             cells = ["" if row[name] != row[name] else form(row[name]) for name, form in forms]
             rows.append([row["kernel"], row["case"], *cells])
-        lines += ["", f"{heading(str(metric))}", *_aligned(rows)]
+        lines += ["", f"{heading(str(metric))}", *(_aligned(rows) if len(rows) > 1 else [])]
+        alone = {run: int(part[f"absolute_{run.lower()}"].isna().sum()) for run in ("B", "A")}
+        told = [f"{n} cases of {'A' if run == 'B' else 'B'}" for run, n in alone.items() if n]
+        lines += [f"  {' and '.join(told)} alone: --csv and --json list them"] if told else []
         others = table[(table["metric"] == metric) & (table["run"] == "published")]
         lines += [
             f"  published: {row['gpu']} {row['case']} {spell(row['absolute'])}  ({row['source']})"
@@ -160,16 +163,16 @@ def draw(table: pd.DataFrame) -> Figure:
     )
     others = table[table["run"] == "published"]
     ours = table[table["run"] != "published"].assign(
-        name=lambda rows: rows["run"] + ": " + rows["gpu"]
+        run_and_gpu=lambda rows: rows["run"] + ": " + rows["gpu"] + " (" + rows["name"] + ")"
     )
     for axes, form in zip(grid[0], forms, strict=True):
         sns.stripplot(
             ours,
             x=form,
             y="line",
-            hue="name",
+            hue="run_and_gpu",
             order=lines,
-            palette=plots.PALETTE[: ours["name"].nunique()],
+            palette=plots.PALETTE[: ours["run"].nunique()],
             dodge=True,
             jitter=False,
             size=4,
@@ -191,10 +194,16 @@ def draw(table: pd.DataFrame) -> Figure:
             axes.set_xlabel(next(iter(table["per_clock_unit"][table[form].notna()])))
         else:
             absolute = BY_UNIT.get(table["unit"].iloc[0], digits)
-            plots.format_axis(axes, percent if form == "share_of_peak" else absolute, "x")
+            plots.format_axis(axes, _share if form == "share_of_peak" else absolute, "x")
+        axes.set_ylim(len(lines) - 0.5, -0.5)
     handles, labels = grid[0][0].get_legend_handles_labels()
     drawing.legend(handles, labels, loc="outside upper left", ncols=1 + len(forms), fontsize=7)
     return drawing
+
+
+def _share(value: float) -> str:
+    """`0.01%`, `50%`: a tick of an axis that may span decades."""
+    return f"{100 * value:g}%"
 
 
 def _worth(table: pd.DataFrame, form: str) -> bool:

@@ -10,10 +10,11 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.compare import PUBLISHED, compare, side_by_side
+from analysis.frame import frame
 from analysis.model.published import figures
 from results.metrics import METRICS
 from results.schema import SCHEMA, Case, End, Run, Samples, Work
-from results.store import Writer, file_name, load
+from results.store import Writer, file_name, load, resolve
 
 OLD = {
     "name": "Old GPU",
@@ -113,13 +114,30 @@ def test_every_published_performance_has_its_place() -> None:
     assert {metric for metric, _ in PUBLISHED.values()} <= set(METRICS)
 
 
+def test_what_others_published_stands_beside_a_kernel_of_ours() -> None:
+    """Each is measured by a kernel that the recorded H200 has, in the same metric."""
+    families = {kernel.partition("/")[0] for _, kernel in PUBLISHED.values()}
+    files = [load(resolve("nvidia-h200") / file_name(0, family)) for family in families]
+    measured = {
+        (metric, row.kernel)
+        for file in files
+        for row in frame(file).itertuples()
+        for metric in ("latency_cycles", "bandwidth")
+        if getattr(row, metric) > 0
+    }
+    ours = {(metric, *kernel.split("/")[1:]) for metric, kernel in PUBLISHED.values()}
+    assert ours <= measured
+
+
 def test_the_command(
     runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "figures"
     assert main(["compare", *map(str, runs), "--output", str(output)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("A: Old GPU\nB: New GPU\n\n")
+    assert text.startswith("A: Old GPU (old)\nB: New GPU (new)\n\n")
+    assert "  1 cases of A and 1 cases of B alone" in text
+    assert "dtype=float64,n=8" not in text, "B lacks it"
     assert "500 GB/s  1.00 TB/s" in text
     assert "published: V100 l1_latency 27.9 cycles  (RRZE-HPC/gpu-benches gpu-latency)" in text
     drawn = (output / "compare-bandwidth.svg").read_text()
@@ -135,7 +153,7 @@ def test_json_and_csv(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str
     assert len(found) == 4
     assert {item["metric"] for item in found} == {"bandwidth"}
     assert main([*arguments, "--csv"]) == 0
-    assert capsys.readouterr().out.startswith("gpu,run,metric,unit,kernel,case,absolute,")
+    assert capsys.readouterr().out.startswith("gpu,run,name,metric,unit,kernel,case,absolute,")
 
 
 def test_a_run_that_is_not_whole_is_2(write: Callable[..., Path]) -> None:
