@@ -199,7 +199,7 @@ def _other_profiles(base: Recording, new: Recording) -> dict[str, str]:
 def _across(found: CaseVerdict, profiles: str) -> CaseVerdict:
     """Between profiles no change is called one: other cases ran before this one in its process,
     which can move its level. Standard and quick processes of one H200, minutes apart and with the
-    same machine code, are apart by 2% in one case, 5 processes from all 14."""
+    same machine code, are apart by 2% in two cases, all 5 processes from all 14."""
     if found.verdict not in ("SLOWER", "FASTER"):
         return found
     reason = f"other profiles ({profiles}): other cases ran before it, which can move its level"

@@ -321,6 +321,19 @@ def test_what_the_kernel_measured_is_gated_in_its_own_direction(
 COMPUTE = Work(0, 0, 10**9)
 
 
+def test_cycles_of_a_part_of_the_kernel_do_not_stand_for_its_time(
+    judged: Callable[..., Comparison],
+) -> None:
+    def tail(seconds: float) -> Make:
+        metrics: dict[str, float | list[float]] = {"batch_cycles": 2879.0}
+        return lambda process: [
+            msgspec.structs.replace(case, metrics=metrics) for case in timed("k", seconds)(process)
+        ]
+
+    found = judged(tail(805e-6), tail(825e-6))
+    assert (only(found).metric, only(found).verdict) == ("time", "SLOWER")
+
+
 def test_a_change_in_seconds_alone_is_a_clock_change(judged: Callable[..., Comparison]) -> None:
     found = judged(
         timed(work=COMPUTE, clock=2.0e9), timed(seconds=1.25e-3, work=COMPUTE, clock=1.6e9)
