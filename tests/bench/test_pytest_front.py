@@ -21,16 +21,24 @@ def test_replay_gives_each_sample_as_a_difference():
 
 
 def test_json_and_compare_show_device_time(tmp_path: Path):
+    """The front itself, with samples that no GPU had to give."""
+
     def run(scale: float, *options: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_replayed.py").write_text(
             textwrap.dedent(f"""
-            import pytest
-            from bench.test_benchmark import Replay
-            TIMER = Replay()
-            @pytest.mark.benchmark(timer=TIMER)
-            def test_case(benchmark):
-                TIMER.load([t * {scale} for t in (1e-5, 2e-5, 3e-5)])
-                benchmark.pedantic(lambda: None, rounds=3, iterations=1)
+            from bench import test_benchmark as front
+            from results.schema import Case, Samples
+
+            def measured(case, bench):
+                times = [t * {scale} for t in (1e-5, 2e-5, 3e-5)]
+                samples = Samples(times, "samples", "cold")
+                return Case("axpy", "vector", {{"n": 8}}, "ok", samples=samples)
+
+            front.measure, front.bench_of = measured, lambda family: None
+            test_benchmark = front.test_benchmark
+
+            def pytest_generate_tests(metafunc):
+                metafunc.parametrize(("family", "case"), [("axpy", None)], ids=["axpy-vector"])
             """)
         )
         return subprocess.run(
@@ -43,11 +51,13 @@ def test_json_and_compare_show_device_time(tmp_path: Path):
         )
 
     assert run(1.0, "--benchmark-json=base.json", "--benchmark-save=base").returncode == 0
-    stats = json.loads((tmp_path / "base.json").read_text())["benchmarks"][0]["stats"]
-    assert stats["median"] == 2e-5
-    assert stats["rounds"] == 3
+    (benchmark,) = json.loads((tmp_path / "base.json").read_text())["benchmarks"]
+    assert (benchmark["stats"]["median"], benchmark["stats"]["rounds"]) == (2e-5, 3)
+    assert (benchmark["group"], benchmark["params"]["family"]) == ("axpy", "axpy")
+    assert benchmark["extra_info"] == {"params": {"n": 8}}
     slower = run(1.5, "--benchmark-compare", "--benchmark-compare-fail=median:10%")
     assert slower.returncode != 0
-    assert "has failed" in slower.stdout + slower.stderr or "Performance" in slower.stdout
+    assert "(0001_base)" in slower.stdout
+    assert "'median' has failed PercentageRegressionCheck: 50.0" in slower.stdout + slower.stderr
     same = run(1.0, "--benchmark-compare", "--benchmark-compare-fail=median:10%")
     assert same.returncode == 0, same.stdout
