@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from results.metrics import METRICS, derive, pretty
+from results.metrics import DEFINED, METRICS, derive, pretty
 from results.schema import Case, Launch, Samples, Work
 
 DEVICE = {"memory_bandwidth_peak": 4e12, "max_threads_per_sm": 2048}
@@ -55,6 +55,10 @@ def test_a_device_that_does_not_tell_its_peak_gives_no_share():
     row = derive([case("v", 1e-6)], {"memory_bandwidth_peak": {"error": "NotSupported"}})[0]
     assert "bandwidth" in row
     assert "bandwidth_of_peak" not in row
+
+
+def test_no_metric_is_defined_twice():
+    assert [metric.name for metric in DEFINED] == list(METRICS)
 
 
 def test_occupancy_counts_warps_not_threads():
