@@ -84,7 +84,10 @@ def only(table: pd.DataFrame, family: str, *kernels: str, status: str = "ok") ->
     if kernels:
         rows = rows[rows["kernel"].isin(kernels)]
     rows = rows[[c for c in rows if c in RESERVED or rows[c].notna().any()]].copy()
-    for column in set(rows) - RESERVED:
+    # A parameter that is a text in another family ("full") leaves numbers as objects here.
+    free = [column for column in rows if column not in RESERVED]
+    rows[free] = rows[free].infer_objects()
+    for column in free:
         values = rows[column]
         if pd.api.types.is_float_dtype(values) and values.notna().all():
             whole = values.astype("int64")

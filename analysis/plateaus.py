@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -76,10 +75,10 @@ def levels(
 ) -> dict[str, Plateau]:
     """The levels that the two curves show, by name: l1, l2_near, l2_far, dram.
 
-    Past L1 (``ld.global.cg``) the first plateau is the near partition of L2. The steepest rise
-    from one plateau to the next is the one to DRAM; what lies level before it is the far
-    partition, and of what follows the widest plateau is DRAM. Through L1 (``.ca``) the first
-    plateau is L1, if it is lower than L2. A level that was not seen is absent.
+    Past L1 (``ld.global.cg``) the first plateau is the near partition of L2. Of what follows the
+    widest plateau is DRAM, for footprints are taken far beyond L2; what lies level just before it
+    is the far partition, which ends at the size of L2 and so is short. Through L1 (``.ca``) the
+    first plateau is L1, if it is lower than L2. A level that was not seen is absent.
 
     Args:
         through_l1, past_l1: (footprints, latencies) of each curve, as for `find`.
@@ -92,9 +91,8 @@ def levels(
     if above and (not below or above[0].latency < (1 - SEPARATE) * below[0].latency):
         named["l1"] = above[0]
     if len(below) > 1:
-        rises = [b.latency / a.latency for a, b in pairwise(below)]
-        last_l2 = int(np.argmax(rises))
-        if last_l2 > 0:
-            named["l2_far"] = below[last_l2]
-        named["dram"] = max(below[last_l2 + 1 :], key=lambda plateau: plateau.points)
+        dram = max(range(1, len(below)), key=lambda place: below[place].points)
+        named["dram"] = below[dram]
+        if dram > 1:
+            named["l2_far"] = below[dram - 1]
     return {name: named[name] for name in ("l1", "l2_near", "l2_far", "dram") if name in named}

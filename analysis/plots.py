@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ import pandas as pd
 import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -61,6 +63,13 @@ _RC = {
 
 LEAST_GAP = 0.075
 """Share of an axis that the label of a tick needs."""
+MARGIN = 0.9
+"""Inches left of the axes, for labels, where a legend above them does not reach."""
+HANDLE, LETTER = 0.55, 0.078
+"""Inches of a legend's line with the gap to the next, and of a letter of its text."""
+A_LETTER = 0.0185
+"""Share of a figure's usual width that a letter of a tick's label needs, its share of the gap to
+the next label included."""
 
 
 @contextmanager
@@ -116,6 +125,22 @@ def model(axes: Axes, x: Any, y: Any, label: str | None = None, color: str = INK
     axes.plot(x, y, color=color, linestyle=MODEL, linewidth=1.4, label=label, zorder=2.5)
 
 
+def boxes(axes: Axes, left: Any, right: Any, middle: Any, height: Any, color: Any) -> None:
+    """Horizontal bars as one object, for hundreds of them: an artist each would cost seconds.
+
+    left, right, middle: shape (bars,), in the axes' units; height: one, or a bar each; color: one
+    or a bar each.
+    """
+    left, right, middle, height = np.broadcast_arrays(
+        *(np.asarray(value, dtype=float) for value in (left, right, middle, height))
+    )
+    low, high = middle - height / 2, middle + height / 2
+    corners = [(left, low), (right, low), (right, high), (left, high)]
+    vertices = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
+    axes.add_collection(PolyCollection(list(vertices), facecolors=color, linewidths=0))
+    axes.autoscale_view()
+
+
 def limit(
     axes: Axes, value: float, text: str, *, horizontal: bool = True, end: str = "start"
 ) -> None:
@@ -155,10 +180,17 @@ def ticks(
     axis = axes.xaxis if which == "x" else axes.yaxis
     places = {float(value) for value in values}
     seen = {place: float(axis.get_transform().transform([place])[0]) for place in places}
-    gap = LEAST_GAP * (max(seen.values()) - min(seen.values()))
+    length = max(seen.values()) - min(seen.values())
+    panels = axes.get_subplotspec().get_gridspec().ncols if axes.get_subplotspec() else 1
+    letters = {place: len(short(form(place))) for place in places}
+
+    def room(one: float, other: float) -> float:
+        wide = A_LETTER * panels * (letters[one] + letters[other]) / 2 if which == "x" else 0.0
+        return length * max(LEAST_GAP, wide)
+
     kept: list[float] = []
     for place in sorted(places, key=lambda value: (not _power_of_two(value), -value)):
-        if all(abs(seen[place] - seen[other]) >= gap for other in kept):
+        if all(abs(seen[place] - seen[other]) >= room(place, other) for other in kept):
             kept.append(place)
     axis.set_major_locator(FixedLocator(sorted(kept)))
     axis.set_minor_locator(NullLocator())
@@ -179,13 +211,30 @@ def log_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> None
 
 
 def format_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> None:
-    """Ticks of an axis spelled by `form`, as `units.seconds`."""
+    """Ticks of an axis spelled by `form`, as `units.seconds`, without idle zeros."""
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(FuncFormatter(lambda value, _: raised(form(value))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: raised(short(form(value)))))
+
+
+def short(text: str) -> str:
+    """A tick's label, which is a round number: `1 TB/s` for `1.00 TB/s`, `0` for `0 B/s`."""
+    found = re.match(r"(-?[\d,]*)(\.\d+)?", text)
+    number, fraction = found.groups("") if found else ("", "")
+    unit = text.removeprefix(number + fraction)
+    fraction = fraction.rstrip("0").rstrip(".")
+    return "0" if number == "0" and not fraction else number + fraction + unit
 
 
 def legend(axes: Axes, columns: int = 4, **options: Any) -> None:
-    """The legend above the axes, where it covers no point."""
+    """The legend above the axes, where it covers no point, in as many columns as fit."""
+    texts = options.get("labels") or [
+        item if isinstance(item, str) else item.get_label()
+        for item in options.get("handles") or axes.get_legend_handles_labels()[1]
+    ]
+    parent = axes.get_figure(root=True)
+    room = parent.get_figwidth() - MARGIN if parent else 0.0
+    while columns > 1 and _legend_width([str(text) for text in texts], columns) > room:
+        columns -= 1
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
@@ -196,6 +245,13 @@ def legend(axes: Axes, columns: int = 4, **options: Any) -> None:
         columnspacing=1.4,
         **options,
     )
+
+
+def _legend_width(texts: list[str], columns: int) -> float:
+    """Inches, by the longest text of each column, which are filled one after another."""
+    rows = math.ceil(len(texts) / columns)
+    parts = [texts[start : start + rows] for start in range(0, len(texts), rows)]
+    return sum(HANDLE + LETTER * max(map(len, part)) for part in parts)
 
 
 def svg(drawing: Figure) -> str:

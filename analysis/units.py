@@ -49,8 +49,8 @@ def percent(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """`1.03×`."""
-    return f"{value:.3f}×" if value < 10 else f"{digits(value)}×"
+    """`1.034×`: three decimals near one, where they tell, else three digits."""
+    return f"{value:.3f}×" if 0.9 <= value < 1.1 else f"{digits(value)}×"
 
 
 def hertz(value: float) -> str:
@@ -59,7 +59,7 @@ def hertz(value: float) -> str:
 
 def cycles(value: float) -> str:
     """`32.5 cycles`; the median over samples may be half a cycle."""
-    return f"{value:.0f} cycles" if value >= 100 else f"{digits(value)} cycles"
+    return f"{value:,.0f} cycles" if value >= 100 else f"{digits(value)} cycles"
 
 
 def count(value: float, shortest: int = 1 << 12) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import re
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from results.store import Recording
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
+WORKERS = 4
+"""Processes that draw at the most: each holds the runs and matplotlib, 0.3 GB."""
 PIXELS_A_POINT = 1.6
 """Widest that a figure is shown: a fifth over its print size, so that it suits the text."""
 MARKS = {
@@ -49,10 +53,11 @@ class Entry:
     run: str
     answer: Answer | None
     error: str = ""
+    traceback: str = ""
     figures: list[Markup] = field(default_factory=list)
     table: Table | None = None
-    sources: list[tuple[str, str]] = field(default_factory=list)
-    """(text, link) of each kernel; an empty link where the file is not in this checkout."""
+    sources: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
+    """Each kernel file with (line, link); an empty link where it is not in this checkout."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +85,21 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
     """
     output.mkdir(parents=True, exist_ok=True)
     runs = [RunData(recording) for recording in recordings]
-    sections, absent = [], []
-    with plots.theme():
-        for question in questions():
-            entries = [
-                _entry(question, data, output, len(runs) > 1)
-                for data in runs
-                if not set(question.families) - set(data.recording.families)
-            ]
-            entries = [entry for entry in entries if entry.answer or entry.error]
-            if entries:
-                sections.append(Section(question, entries))
-            else:
-                absent.append((question, _why_absent(question, runs)))
+    asked = questions()
+    jobs = [
+        Job(question, data, output, len(runs) > 1)
+        for question in asked
+        for data in runs
+        if not set(question.families) - set(data.recording.families)
+    ]
+    found: dict[str, list[Entry]] = {question.slug: [] for question in asked}
+    for job, entry in zip(jobs, _answered(jobs), strict=True):
+        sys.stderr.write(entry.traceback)
+        if entry.answer or entry.error:
+            found[job.question.slug].append(entry)
+    sections = [Section(question, found[question.slug]) for question in asked]
+    absent = [(s.question, _why_absent(s.question, runs)) for s in sections if not s.entries]
+    sections = [section for section in sections if section.entries]
     summaries = [summarise(data) for data in runs]
     page = _page(runs, summaries, sections, absent)
     (output / "index.html").write_text(page, encoding="utf-8")
@@ -105,7 +112,52 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
     return errors, [problem for summary in summaries for problem in summary.problems]
 
 
-def _entry(question: Question, data: RunData, output: Path, several: bool) -> Entry:
+@dataclass(frozen=True)
+class Job:
+    """One question to one run."""
+
+    question: Question
+    data: RunData
+    output: Path
+    several: bool
+    """Whether the page shows several runs, so that figures bear the run's name."""
+
+
+_jobs: list[Job] = []
+"""A worker's: what it was forked with, so that only numbers and finished text travel."""
+
+
+def _answered(jobs: list[Job]) -> list[Entry]:
+    """Each job's entry, in order, by as many processes as there are cores.
+
+    Forked, so that the workers have the runs already; elsewhere than on Linux, where a fork is
+    not safe, in this process.
+    """
+    for data in {job.data.name: job.data for job in jobs}.values():
+        _ = data.frame, data.processes  # once, before the fork
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    workers = min(cores, WORKERS, len(jobs))
+    if workers < 2 or not sys.platform.startswith("linux"):
+        return [_entry(job) for job in jobs]
+    context = multiprocessing.get_context("fork")
+    with context.Pool(workers, initializer=_jobs.extend, initargs=(jobs,)) as pool:
+        return pool.map(_numbered, range(len(jobs)), chunksize=1)
+
+
+def _numbered(number: int) -> Entry:
+    entry = _entry(_jobs[number])
+    if entry.answer is None:
+        return entry
+    # What a view returned stays here: its functions and frames are drawn and need not travel.
+    return replace(entry, answer=replace(entry.answer, plots=(), table=None))
+
+
+def _entry(job: Job) -> Entry:
+    with plots.theme():
+        return _drawn(job.question, job.data, job.output, job.several)
+
+
+def _drawn(question: Question, data: RunData, output: Path, several: bool) -> Entry:
     try:
         answer = question.answer(data)
         if answer is None:
@@ -118,11 +170,9 @@ def _entry(question: Question, data: RunData, output: Path, several: bool) -> En
             text = plots.save(plot.draw(plot.data), output / "figures" / name)
             figures.append(inline(text, name, plot.alt))
         table = tabulate(answer.table) if answer.table is not None else None
-        sources = [(source, _link(source, output)) for source in answer.sources]
-        return Entry(data.name, answer, "", figures, table, sources)
+        return Entry(data.name, answer, "", "", figures, table, _sources(answer.sources, output))
     except Exception as error:
-        traceback.print_exc(file=sys.stderr)
-        return Entry(data.name, None, f"{type(error).__name__}: {error}")
+        return Entry(data.name, None, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def _why_absent(question: Question, runs: Sequence[RunData]) -> str:
@@ -174,6 +224,21 @@ def _sort_value(value: Any) -> Any:
     return "" if math.isnan(value) else value
 
 
+def _sources(sources: Sequence[str], output: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Sources by file: `kernels/axpy.py` with the lines 24 and 32."""
+    parts = [source.partition(":") for source in sources]
+    lines = sorted({(path, int(line or 1)) for path, _, line in parts})
+    return [
+        (path, [(str(line), _link(f"{path}:{line}", output)) for _, line in found])
+        for path, found in groupby(lines, key=lambda item: item[0])
+    ]
+
+
+def marked(text: str) -> Markup:
+    """A sentence with `code` between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
 def _anchor(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
@@ -200,6 +265,7 @@ def _page(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["marked"] = marked
     tally = {
         verdict: asked
         for verdict in (*MARKS, "runs differ")

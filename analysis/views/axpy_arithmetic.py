@@ -16,6 +16,9 @@ FREE = 0.05
 """A time within this of the time without extra arithmetic is called unchanged."""
 BANDWIDTH_BOUND = 0.75
 """From this share of the peak on, memory's bandwidth and not its latency sets the time."""
+QUEUES = 1.5
+"""Warps that take this many times as long for an element as few warps do wait for each other at
+memory, and not for its latency."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,11 @@ def _knee_text(series: Series, predicted: Knee | None) -> str:
         text = f"{CHAINS[series.kernel]} show no knee up to {most}"
     else:
         text = f"{CHAINS[series.kernel]} begin to cost at about {measured:.0f} an element"
-    return text + (f" (predicted: {predicted.extra_fma:.0f})" if predicted else "")
+    if predicted is None:
+        return text
+    text += f" (Little's law: {predicted.extra_fma:.0f}"
+    early = measured is not None and measured < 0.9 * predicted.extra_fma
+    return text + (", so the two overlap only in part)" if early else ")")
 
 
 def _draw_times(rows: pd.DataFrame) -> Figure:
@@ -215,18 +222,26 @@ def why(data: RunData) -> Answer | None:
     if full is None or full.rows["bandwidth_of_peak"].isna().all():
         return None
     share = float(full.rows["bandwidth_of_peak"].iloc[0])
-    bound = share >= BANDWIDTH_BOUND
+    wait = _wait(full, few[0], data) if few else None
+    bound = share >= BANDWIDTH_BOUND or (wait is not None and wait >= QUEUES)
     text = (
         f"{'No, bandwidth is' if bound else 'Yes'}: with all warps resident and no extra "
         f"arithmetic, AXPY draws {units.percent(share)} of the memory's peak"
     )
-    text += ", and arithmetic fits into the time that memory needs anyway" if bound else ""
-    costs = [_cost(s) for s in few]
+    if bound and wait is not None:
+        text += (
+            f" and a warp takes {units.ratio(wait)} as long for its elements as with "
+            f"{few[0].warps} warps an SM, since warps queue for memory; arithmetic fits into that "
+            "wait"
+        )
+    elif bound:
+        text += ", and arithmetic fits into the time that memory needs anyway"
     if few:
         text += (
-            f"; with {few[0].warps} warps an SM, where latency binds "
+            f". With {few[0].warps} warps an SM, where nothing queues and latency alone binds "
             f"({units.percent(float(few[0].rows['bandwidth_of_peak'].iloc[0]))} of the peak), "
-            + " and ".join(costs)
+            + " and ".join(map(_cost, few))
+            + f"; with all warps {_cost(full)}"
         )
     points, _ = _points(data, [full, *few])
     points = points[points["what"] == "measured"].drop(columns="median_seconds")
@@ -240,6 +255,19 @@ def why(data: RunData) -> Answer | None:
         table=_table([full, *few]),
         sources=data.sources("axpy", *CHAINS),
     )
+
+
+def _wait(full: Series, few: Series, data: RunData) -> float | None:
+    """A warp's time for an element with all warps over that with few; None: residency unknown.
+
+    Little's law turned round: warps in flight over throughput, the same work in both.
+    """
+    most = data.number("max_threads_per_sm")
+    occupancy = full.rows["occupancy"].iloc[0]
+    if most is None or pd.isna(occupancy):
+        return None
+    times = [float(series.rows["median_seconds"].iloc[0]) for series in (full, few)]
+    return occupancy * most / 32 * times[0] / (float(few.warps) * times[1])
 
 
 def _cost(series: Series) -> str:

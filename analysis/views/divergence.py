@@ -78,7 +78,8 @@ def _draw_paths(rows: pd.DataFrame) -> Figure:
         rows["paths"] * first["branch_cycles"] / first["paths"],
         "one after another",
     )
-    axes.set(xlabel="paths of one warp", ylabel="cycles", ylim=(0, None))
+    axes.set(xlabel="paths of one warp", ylabel="cycles", xlim=(0, None), ylim=(0, None))
+    axes.set_xticks([1, *range(4, int(rows["paths"].max()) + 1, 4)])
     plots.legend(axes)
     return figure
 
@@ -117,8 +118,7 @@ def lanes(data: RunData) -> Answer | None:
     if proportional:
         text += (
             "no other warp's threads fill the gap, whether the lanes skip a branch, have returned "
-            f"or do not exist (each lane within {units.percent(abs(worst['share'] - 1))} of its "
-            "share)"
+            f"or do not exist (all within {max(0.001, abs(worst['share'] - 1)):.1%} of their share)"
         )
     else:
         text += (
@@ -150,6 +150,7 @@ def _draw_lanes(rows: pd.DataFrame) -> Figure:
     count = np.array([0, top["lanes"]])
     plots.model(axes, count, count * top[RATE] / top["lanes"], "share of the lanes")
     axes.set(xlabel="active lanes a warp", ylabel="FMAs a clock and SM", ylim=(0, None))
+    axes.set_xticks([1, *range(4, int(rows["lanes"].max()) + 1, 4)])
     plots.legend(axes, columns=2)
     return figure
 
@@ -280,13 +281,7 @@ def _draw_timeline(rows: pd.DataFrame) -> Figure:
     )
     for axes, ((load, sync), part) in zip(grid[:, 0], panels, strict=True):
         for name, spans in part.groupby("statement"):
-            axes.barh(
-                spans["lane"],
-                spans["stop"] - spans["start"],
-                left=spans["start"],
-                height=0.85,
-                color=COLORS[str(name)],
-            )
+            plots.boxes(axes, spans["start"], spans["stop"], spans["lane"], 0.85, COLORS[str(name)])
         axes.set(ylabel="lane", ylim=(WARP - 0.5, -0.5), yticks=(0, 15, 31))
         axes.set_title(
             f"{'a load in A and X' if load else 'arithmetic'}, "
@@ -300,7 +295,7 @@ def _draw_timeline(rows: pd.DataFrame) -> Figure:
         if name in set(rows["statement"]):
             top.barh([0], [0], color=color, label=name)
     top.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6, handlelength=1.2)
-    grid[-1, 0].set(xlabel="cycles")
+    grid[-1, 0].set(xlabel="cycles", xlim=(0, None))
     return figure
 
 

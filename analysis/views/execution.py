@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from analysis import plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
@@ -114,23 +115,14 @@ def _draw_bars(blocks: pd.DataFrame) -> Figure:
         plots.mpl.colors.Normalize(0, blocks["block"].max()), plots.mpl.colormaps["cividis"]
     )
     rows = blocks["sm"].map(sms) - 0.425 + height * (lane + 0.5)
-    lasting = (blocks["stop"] - blocks["start"]) * 1e6
-    axes.barh(
-        rows,
-        lasting,
-        left=blocks["start"] * 1e6,
-        height=height,
-        color=colors.to_rgba(blocks["block"]),
-    )
+    start, stop = blocks["start"] * 1e6, blocks["stop"] * 1e6
+    plots.boxes(axes, start, stop, rows, height, colors.to_rgba(blocks["block"]))
     if "left" in blocks:
-        axes.barh(
-            rows,
-            (blocks["left"] - blocks["start"]).clip(lower=0) * 1e6,
-            left=blocks["start"] * 1e6,
-            height=height,
-            color=plots.VERMILION,
-        )
-    axes.set(xlabel="time, µs", ylabel="SM", ylim=(len(sms), -1))
+        left = (blocks["left"] * 1e6).clip(lower=start)
+        plots.boxes(axes, start, left, rows, height, plots.VERMILION)
+        key = Patch(color=plots.VERMILION, label="all warps are there")
+        plots.legend(axes, handles=[key])
+    axes.set(xlabel="time, µs", ylabel="SM", ylim=(len(sms), -1), xlim=(0, None))
     step = max(1, len(sms) // 11)
     axes.set_yticks(list(sms.values())[::step], [f"{sm:.0f}" for sm in list(sms)[::step]])
     figure.colorbar(colors, ax=axes, label="blockIdx", shrink=0.6)
@@ -186,9 +178,13 @@ def private_memory(data: RunData) -> Answer | None:
     row = rows.iloc[0]
     foreign = row["foreign_values"]
     text = (
-        f"{row['resident_blocks']:.0f} blocks on one SM filled a shared array each, at "
-        f"{row['shared_addresses']:.0f} address{'es' if row['shared_addresses'] > 1 else ''} for "
-        f"all of them, and found {foreign:.0f} words of others' in it"
+        f"{row['resident_blocks']:.0f} blocks on one SM each filled a shared array, at "
+        + (
+            "the same address in each"
+            if row["shared_addresses"] == 1
+            else f"{row['shared_addresses']:.0f} addresses"
+        )
+        + f", and found {'no word' if foreign == 0 else f'{foreign:.0f} words'} of others in it"
     )
     return Answer(
         text=text + ".",

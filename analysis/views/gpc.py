@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -77,10 +78,15 @@ def _draw(table: pd.DataFrame) -> Figure:
     for group, members in seen.groupby("group"):
         small = len(members) <= UNJOINED
         color = plots.GREY if small else plots.PALETTE[order[group] % (len(plots.PALETTE) - 1)]
+        places = np.arange(len(members))
+        plots.boxes(
+            axes, places, places + 0.9, order[group], 0.8, plots.mpl.colors.to_rgba(color, 0.75)
+        )
+        style = {"ha": "center", "va": "center", "fontsize": 7, "in_layout": False}
         for place, sm in enumerate(members["sm"]):
-            axes.barh(order[group], 0.9, left=place, height=0.8, color=color, alpha=0.75)
-            axes.text(place + 0.45, order[group], str(sm), ha="center", va="center", fontsize=7)
+            axes.text(place + 0.45, order[group], str(sm), **style)
     axes.set(xlabel="SMs of the group, by number", ylim=(len(order) - 0.4, -0.6))
+    axes.set(xticks=[], xlim=(-0.3, sizes.max() + 0.2))
     axes.set_yticks(
         list(order.values()), ["unjoined" if sizes[g] <= UNJOINED else f"group {g}" for g in order]
     )

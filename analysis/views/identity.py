@@ -39,7 +39,7 @@ def identity(data: RunData) -> Answer | None:
     own = threads[(threads["x"] == THREAD[0]) & (threads["y"] == THREAD[1])].iloc[0]
     text = (
         f"The lane is the linear index mod 32 for {_share(1 - rows['lane_differs'].max())} of the "
-        f"threads: thread {THREAD} of a 16 x 16 block has linear index {own['linear']} and lane "
+        f"threads: thread {THREAD} of a 16 × 16 block has linear index {own['linear']} and lane "
         f"{own['lane']}"
     )
     if not partial.empty:
@@ -136,10 +136,15 @@ def _draw_threads(threads: pd.DataFrame) -> Figure:
     axes.imshow(
         slots.map(names.index).to_numpy(), cmap="cividis", aspect="auto", alpha=0.45, origin="upper"
     )
-    for thread in first.itertuples():
-        axes.text(thread.x, thread.y, str(thread.lane), ha="center", va="center", fontsize=7)
+    # Each warp's ends, and the thread that the notes number: all would be too many to read.
+    ends = first["x"].isin([0, first["x"].max()])
+    own = (first["x"] == THREAD[0]) & (first["y"] == THREAD[1])
+    for thread in first[ends | own].itertuples():
+        weight = "bold" if (thread.x, thread.y) == THREAD else "normal"
+        style = {"ha": "center", "va": "center", "fontsize": 8, "fontweight": weight}
+        axes.text(thread.x, thread.y, str(thread.lane), in_layout=False, **style)
     axes.set(
-        xlabel="threadIdx.x", ylabel="threadIdx.y", title="Lane of each thread of block (0, 0)"
+        xlabel="threadIdx.x", ylabel="threadIdx.y", title="Lanes of the threads of block (0, 0)"
     )
     for name in names:
         rows = first.loc[first["slot"] == name, "y"]
@@ -155,15 +160,14 @@ def _draw_threads(threads: pd.DataFrame) -> Figure:
 
 
 def _draw_slots(rows: pd.DataFrame) -> Figure:
-    figure, axes = plots.figure(height=3.4)
-    for place, (block, held) in enumerate(rows.groupby("block")):
-        color = plots.PALETTE[place % len(plots.PALETTE)]
-        marker = plots.MARKERS[place // len(plots.PALETTE) % len(plots.MARKERS)]
-        axes.plot(held["slot"], held["warp"], marker, color=color, label=f"block {block:.0f}")
+    figure, axes = plots.figure(height=2.8)
     most = rows["warp"].max()
     plots.model(axes, [0, most], [0, most], "slot = warp")
+    points = axes.scatter(rows["slot"], rows["warp"], c=rows["block"], s=34, zorder=3)
+    figure.colorbar(points, ax=axes, label="block", shrink=0.9)
     axes.set(xlabel="%warpid: warp slot of one SM", ylabel="warp in its block")
-    plots.legend(axes, columns=4)
+    axes.set(ylim=(-0.5, most + 0.5), yticks=range(int(most) + 1))
+    plots.legend(axes)
     return figure
 
 

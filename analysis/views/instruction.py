@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import architecture, plots, units
@@ -94,11 +95,13 @@ def _switch_cost(rows: pd.DataFrame) -> tuple[float, float] | None:
 
 def _draw_switch(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure()
+    rows = rows.assign(registers=rows["registers"].map("{} registers".format))
     plots.lines(axes, rows, "warps", "latency_cycles", "registers")
     warps = np.arange(1, rows["warps"].max() + 1)
     alone, issue = rows["alone"].iloc[0], rows["issue"].iloc[0]
     plots.model(axes, warps, np.maximum(alone, warps * issue), "free switching")
-    axes.set(xlabel="warps on one sub-partition", ylabel="cycles a step")
+    axes.set(xlabel="warps on one sub-partition", ylabel="cycles until a warp's next FMA")
+    plots.ticks(axes, rows["warps"], "{:.0f}".format)
     axes.set_ylim(bottom=0)
     plots.legend(axes)
     return figure
@@ -119,11 +122,13 @@ def surface(data: RunData) -> Answer | None:
         enough = part[part[RATE] >= 0.9 * top].assign(product=lambda t: t["ilp"] * t["warps"])
         least = enough.sort_values(["product", "warps"]).iloc[0]
         parts.append(
-            f"{op} reaches 90% of its {units.digits(top)} a clock with {least['warps']:.0f} warps "
-            f"of {least['ilp']:.0f} independent instructions"
+            f"{least['warps']:.0f} x {least['ilp']:.0f} for {op} ({units.digits(top)} a clock)"
         )
         shown.append(part.assign(top=top))
-    text = "Warps and independent instructions hide latency alike: " + "; ".join(parts)
+    text = (
+        "Warps and independent instructions hide latency alike; the fewest warps x independent "
+        f"instructions that reach 90% of the highest rate are {', '.join(parts)}"
+    )
     alone = rows[rows["ilp"] == 1].groupby("op", sort=False)[RATE].max()
     short = [
         f"{op} {units.digits(alone[op])}"
@@ -132,8 +137,8 @@ def surface(data: RunData) -> Answer | None:
     ]
     if short:
         text += (
-            f". But any number of warps with one chain each reaches only {', '.join(short)}: on "
-            "Hopper, what three operands cost to read is the reason (docs/latency.md)"
+            f". But warps alone, one chain each, stop at {', '.join(short)} a clock "
+            "(docs/latency.md says why)"
         )
     drawn = pd.concat(shown)[["op", "ilp", "warps", RATE, "top"]]
     return Answer(
@@ -169,9 +174,16 @@ def _draw_surface(rows: pd.DataFrame) -> Figure:
         image = panel.imshow(grid, origin="lower", vmin=0, vmax=1, aspect="auto")
         for (y, x), value in np.ndenumerate(grid.to_numpy()):
             if np.isfinite(value):
-                color = "black" if value > 0.55 else "white"
+                color = "black" if value > 0.55 else "white"  # of the cell, not of the page
                 panel.text(
-                    x, y, f"{100 * value:.0f}", ha="center", va="center", color=color, fontsize=8.5
+                    x,
+                    y,
+                    f"{100 * value:.0f}",
+                    ha="center",
+                    va="center",
+                    color=color,
+                    fontsize=8.5,
+                    in_layout=False,
                 )
         panel.set_xticks(range(len(grid.columns)), [f"{warps:.0f}" for warps in grid.columns])
         panel.set_yticks(range(len(grid.index)), [f"{ilp:.0f}" for ilp in grid.index])
@@ -318,8 +330,7 @@ def costs(data: RunData) -> Answer | None:
         text=text + ".",
         verdict=verdict,  # type: ignore[arg-type]
         plots=(
-            Plot(_draw_costs, drawn, "Throughput of every op beside its units"),
-            Plot(_draw_latencies, drawn, "Latency of every op"),
+            Plot(_draw_costs, drawn, "Throughput of every op beside its units, and its latency"),
         ),
         method="Latency: one warp, each instruction needs the one before. Throughput: the most "
         "that any number of warps and independent chains reached. An op that is two instructions "
@@ -338,45 +349,43 @@ def _published(op: str, latency: float, cc: str) -> str:
 
 
 def _draw_costs(rows: pd.DataFrame) -> Figure:
-    rows = rows.sort_values(RATE)
-    figure, axes = plots.figure(height=1.0 + 0.24 * len(rows))
-    axes.barh(rows["op"], rows[RATE], color=plots.BLUE, height=0.62)
-    axes.plot(
+    rows = rows.sort_values([RATE, "latency_cycles"], ascending=[True, False])
+    figure, (left, right) = plots.figure(
+        1, 2, width=7.4, height=1.0 + 0.22 * len(rows), sharey=True, width_ratios=(1.3, 1)
+    )
+    left.barh(rows["op"], rows[RATE], color=plots.BLUE, height=0.66)
+    left.plot(
         rows["units"],
         rows["op"],
         "|",
         color=plots.VERMILION,
-        markersize=12,
+        markersize=11,
         markeredgewidth=2,
         label="units an SM",
     )
-    for place, (value, limit) in enumerate(zip(rows[RATE], rows["units"], strict=True)):
+    right.barh(rows["op"], rows["latency_cycles"], color=plots.GREEN, height=0.66)
+    _write(left, rows[[RATE, "units"]].max(axis=1), rows[RATE])
+    _write(right, rows["latency_cycles"], rows["latency_cycles"])
+    left.set(xlabel="results a clock an SM", ylim=(-0.7, len(rows) - 0.3))
+    right.set(xlabel="latency, cycles")
+    for axes in (left, right):
+        axes.grid(visible=False, axis="y")
+    plots.legend(left)
+    return figure
+
+
+def _write(axes: Axes, ends: pd.Series, values: pd.Series) -> None:
+    """Each bar's value at its end."""
+    for place, (end, value) in enumerate(zip(ends, values, strict=True)):
         axes.annotate(
             units.digits(value),
-            (np.nanmax([value, limit]), place),
+            (end, place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
             fontsize=8.5,
         )
-    axes.set(xlabel="results a clock an SM")
-    axes.set_xlim(0, 1.12 * max(rows[RATE].max(), rows["units"].max(skipna=True) or 0))
-    axes.grid(visible=False, axis="y")
-    plots.legend(axes)
-    return figure
-
-
-def _draw_latencies(rows: pd.DataFrame) -> Figure:
-    rows = rows.sort_values("latency_cycles", ascending=False)
-    figure, axes = plots.figure(height=1.0 + 0.24 * len(rows))
-    bars = axes.barh(rows["op"], rows["latency_cycles"], color=plots.GREEN, height=0.62)
-    axes.bar_label(
-        bars, [units.digits(value) for value in rows["latency_cycles"]], padding=3, fontsize=8.5
-    )
-    axes.set(xlabel="cycles until a dependent instruction can go")
-    axes.set_xlim(0, 1.12 * rows["latency_cycles"].max())
-    axes.grid(visible=False, axis="y")
-    return figure
+    axes.set_xlim(0, 1.2 * ends.max())
 
 
 def by_architecture(data: RunData) -> Answer | None:
@@ -401,14 +410,16 @@ def by_architecture(data: RunData) -> Answer | None:
     ccs = [column for column in table if column not in ("kind", "measured")]
     few = table[ccs].min(axis=1)
     many = table[ccs].max(axis=1)
-    varied = table["kind"][many > few].tolist()
+    varied = [(k, a, b) for k, a, b in zip(table["kind"], few, many, strict=True) if b > a]
     constant = table["kind"][many == few].tolist()
     text = (
-        f"From compute capability {ccs[0]} to {ccs[-1]} the units of {', '.join(varied)} differ by "
-        f"up to {units.digits(float((many / few).max()))} times"
+        f"From compute capability {ccs[0]} to {ccs[-1]} an SM has "
+        + ", ".join(f"{low:.0f} to {high:.0f} units for {kind}" for kind, low, high in varied)
+        if varied
+        else f"From compute capability {ccs[0]} to {ccs[-1]} no kind of units differs"
     )
     if constant:
-        text += f", those of {', '.join(constant)} not at all"
+        text += f", and as many of {', '.join(constant)} throughout" if varied else ""
     drawn = table.melt(["kind", "measured"], ccs, var_name="cc", value_name="units")
     return Answer(
         text=text + f"; this GPU is a {cc}.",
@@ -430,7 +441,7 @@ def _draw_units(rows: pd.DataFrame) -> Figure:
         part = rows[rows["cc"] == cc].set_index("kind")["units"].reindex(kinds)
         places = np.arange(len(kinds)) + (number - (len(ccs) - 1) / 2) * width
         shade = plots.mpl.colormaps["cividis"](0.1 + 0.8 * number / max(1, len(ccs) - 1))
-        axes.bar(places, part, width=width, color=shade, label=cc)
+        axes.bar(places, part, width=width, color=shade, label=f"cc {cc}")
     measured = rows.drop_duplicates("kind").set_index("kind")["measured"].reindex(kinds)
     left = np.arange(len(kinds)) - 0.42
     axes.hlines(

@@ -94,10 +94,14 @@ def by_level(data: RunData) -> Answer | None:
     if pd.notna(clock):
         table["latency_seconds"] = table["latency_cycles"] / clock
     spread = _spread(data, rows, levels)
-    steps = ", ".join(f"{units.cycles(value)} from {name}" for name, value in measured.items())
+    steps = ", ".join(
+        f"{units.cycles(plateau.latency)} from {name}"
+        + (f" (up to {units.size(plateau.last)})" if name != LEVELS["dram"] else "")
+        for name, plateau in levels.items()
+    )
     text = f"A load takes {steps}"
     if not shared.empty:
-        text += f" ({units.cycles(shared['latency_cycles'].median())} from shared memory)"
+        text += f", and {units.cycles(shared['latency_cycles'].median())} from shared memory"
     text += (
         f"; the notes' {CLAIMED} cycles are those of {' and '.join(close)}"
         if close
@@ -124,7 +128,7 @@ def by_level(data: RunData) -> Answer | None:
                 "Latency against footprint, through L1 and past it, plateaus named",
             ),
             *(
-                (Plot(_draw_published, compared, "Latency over published figures, a bar each"),)
+                (Plot(_draw_published, compared, "Latency here beside published figures"),)
                 if len(compared)
                 else ()
             ),
@@ -154,7 +158,7 @@ def _spread(data: RunData, rows: pd.DataFrame, levels: dict[str, plateaus.Platea
 def _published(table: pd.DataFrame, cc: str) -> pd.DataFrame:
     """Ours over published, for every level that somebody published."""
     parts = [
-        beside_published(QUANTITIES[level], latency, cc).assign(level=level)
+        beside_published(QUANTITIES[level], latency, cc).assign(level=level, measured=latency)
         for level, latency in zip(table["level"], table["latency_cycles"], strict=True)
         if level in QUANTITIES
     ]
@@ -176,7 +180,7 @@ def _draw_curve(rows: pd.DataFrame) -> Figure:
             (ends["bytes"].min(), latency),
             xytext=(0, 7),
             textcoords="offset points",
-            ha="right" if name == "far L2" else "left",
+            ha="right" if name == LEVELS["l2_far"] else "left",
             fontsize=9,
         )
     plots.legend(axes)
@@ -184,20 +188,36 @@ def _draw_curve(rows: pd.DataFrame) -> Figure:
 
 
 def _draw_published(rows: pd.DataFrame) -> Figure:
-    rows = rows.iloc[::-1]
-    figure, axes = plots.figure(height=0.9 + 0.26 * len(rows))
-    names = rows["level"] + ", " + rows["gpu"]
-    colors = rows["same"].map({True: plots.BLUE, False: plots.GREY})
-    bars = axes.barh(names, rows["ratio"], color=colors, height=0.66)
-    labels = axes.bar_label(
-        bars, [f"{value:.2f}" for value in rows["ratio"]], padding=4, fontsize=8.5
+    levels = list(dict.fromkeys(rows["level"]))
+    figure, axes = plots.figure(width=7.4, height=1.5 + 0.5 * len(levels))
+    here = rows.drop_duplicates("level")
+    axes.scatter(
+        here["measured"],
+        here["level"],
+        s=150,
+        facecolors="none",
+        edgecolors=plots.INK,
+        linewidths=1.6,
+        label="this GPU",
+        zorder=4,
     )
-    for label in labels:  # over the line at 1, which most of them are near
-        label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.8})
-    plots.limit(axes, 1.0, "", horizontal=False)
-    axes.set(xlabel="cycles here over published (blue: same architecture)")
-    axes.set_xlim(0, 1.15 * max(1.0, rows["ratio"].max()))
-    axes.grid(visible=False, axis="y")
+    rows = rows.sort_values("same", ascending=False, kind="stable")
+    for place, ((architecture, gpu), part) in enumerate(
+        rows.groupby(["architecture", "gpu"], sort=False)
+    ):
+        axes.scatter(
+            part["published"],
+            part["level"],
+            s=42,
+            color=plots.PALETTE[place % len(plots.PALETTE)],
+            marker=plots.MARKERS[(place + place // len(plots.PALETTE)) % len(plots.MARKERS)],
+            alpha=0.9,
+            label=f"{gpu} ({architecture})",
+            zorder=3,
+        )
+    axes.set(xlabel="latency, cycles", ylim=(len(levels) - 0.5, -0.5))
+    plots.log_axis(axes, "{:.0f}".format, "x")
+    plots.legend(axes, columns=3)
     return figure
 
 
@@ -240,7 +260,8 @@ def under_load(data: RunData) -> Answer | None:
         plots=(Plot(_draw_load, drawn, "Latency against utilisation of DRAM, with the law"),),
         method="One warp chases through DRAM on an SM of its own while all others read, with a "
         "pause between batches. The generators count their bytes, and the probe reads the counts "
-        "when its chase begins and ends.",
+        "when its chase begins and ends. θ is how hard the limit is: at 1 nothing waits below it, "
+        "with less the wait grows sooner.",
         table=rows[columns],
         sources=data.sources("loaded_latency", "probe"),
     )

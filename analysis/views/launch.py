@@ -102,19 +102,18 @@ def _graph_rows(nodes: pd.DataFrame | None) -> pd.DataFrame | None:
 
 
 def _draw_cost(rows: pd.DataFrame) -> Figure:
-    figure, axes = plots.figure(height=1.2 + 0.42 * len(rows))
+    figure, axes = plots.figure(height=1.2 + 0.28 * len(rows))
     kinds = (
         ("host_seconds", "host", plots.BLUE),
         ("median_seconds", "device", plots.GREEN),
         ("roundtrip_seconds", "launch and wait", plots.GREY),
     )
     for place, (column, label, color) in enumerate(kinds):
-        at = [row + 0.27 * (place - 1) for row in range(len(rows))]
-        axes.barh(at, rows[column], height=0.25, color=color, label=label)
+        at = range(len(rows))
+        axes.plot(rows[column], at, plots.MARKERS[place], color=color, markersize=7, label=label)
     axes.set_yticks(range(len(rows)), rows["road"])
-    axes.set(xlabel="time", ylim=(len(rows) - 0.4, -0.6), xscale="log")
-    plots.format_axis(axes, units.seconds, "x")
-    axes.grid(visible=False, axis="y")
+    axes.set(xlabel="time", ylim=(len(rows) - 0.4, -0.6))
+    plots.log_axis(axes, units.seconds, "x")
     plots.legend(axes)
     return figure
 
@@ -131,7 +130,8 @@ def blocks(data: RunData) -> Answer | None:
     largest = rows[rows["grid"] == rows["grid"].max()]
     texts = [
         f"{units.raised(units.count(row['grid']))} blocks of {row['block']:.0f} threads take "
-        f"{units.seconds(row['median_seconds'])}, {units.si(row['rate'], 'blocks/s')}"
+        f"{units.seconds(row['median_seconds'])}, "
+        f"{units.digits(row['rate'] / 1e9)} billion blocks a second"
         for row in largest.to_dict("records")
     ]
     base = rows[rows["grid"] == rows["grid"].min()]["median_seconds"].min()
@@ -156,7 +156,9 @@ def _draw_blocks(rows: pd.DataFrame) -> Figure:
     rows = rows.assign(series=[f"{block:.0f} threads a block" for block in rows["block"]])
     plots.lines(axes, rows, "grid", "median_seconds", "series")
     axes.set(yscale="log", xlabel="blocks", ylabel="time")
-    plots.log2_axis(axes, rows["grid"], lambda value: units.count(value, shortest=16))
+    plots.log2_axis(
+        axes, rows["grid"], lambda value: units.count(value, shortest=2) if value > 1 else "1"
+    )
     plots.format_axis(axes, units.seconds)
     plots.legend(axes)
     return figure
@@ -236,13 +238,13 @@ def result(code: float) -> str:
 def _draw_calls(rows: pd.DataFrame) -> Figure:
     faults = list(dict.fromkeys(rows["error"]))
     steps = [step for step in STEPS if step in set(rows["call"])]
-    figure, axes = plots.figure(height=1.1 + 0.5 * len(faults))
+    figure, axes = plots.figure(width=7.4, height=1.3 + 0.55 * len(faults))
     for row in rows.itertuples():
         x, y = steps.index(row.call), faults.index(row.error)
         color = plots.SKY if row.pending else plots.VERMILION
         axes.barh(y, 0.94, left=x - 0.47, height=0.8, color=color, alpha=0.8)
-        axes.text(x, y, row.answer, ha="center", va="center", fontsize=7)
-    axes.set_xticks(range(len(steps)), steps)
+        axes.text(x, y, row.answer.replace("_", "\n"), ha="center", va="center", fontsize=7.5)
+    axes.set_xticks(range(len(steps)), [step.replace(" ", "\n", 1) for step in steps])
     axes.set_yticks(range(len(faults)), faults)
     axes.set(ylim=(len(faults) - 0.4, -0.6))
     axes.grid(visible=False)

@@ -107,12 +107,21 @@ def _changes(mask: int) -> int:
 def _draw_masks(rows: pd.DataFrame) -> Figure:
     table = rows.pivot(index="point", columns="lane", values="active").loc[list(POINTS)]
     figure, axes = plots.figure(height=3.2)
-    values = np.ma.masked_equal(table.to_numpy(), 0)
-    image = axes.imshow(values, aspect="auto", vmin=1, vmax=WARP)
+    row, lane = np.nonzero(table.to_numpy())
+    counts = table.to_numpy()[row, lane]
+    shades = plots.mpl.colormaps["cividis"](counts / WARP)
+    plots.boxes(axes, lane - 0.42, lane + 0.42, row, 0.8, shades)
+    # How many each lane saw: one number a row where they agree.
+    for place in range(len(POINTS)):
+        seen = sorted(set(counts[row == place]))
+        told = " or ".join(map(str, seen)) if seen else "none"
+        style = {"va": "center", "fontsize": 9, "xycoords": ("axes fraction", "data")}
+        axes.annotate(f"{told}", (1.02, place), **style)
+    axes.annotate("see", (1.02, -1), va="center", fontsize=9, xycoords=("axes fraction", "data"))
     axes.set_yticks(range(len(POINTS)), [NAMES[name] for name in POINTS])
-    axes.set(xlabel="lane", xticks=(0, 8, 16, 24, 31))
+    axes.set(xlabel="lane", xticks=(0, 8, 16, 24, 31), xlim=(-0.6, WARP - 0.4))
+    axes.set_ylim(len(POINTS) - 0.4, -0.6)
     axes.grid(visible=False)
-    figure.colorbar(image, ax=axes, label="active lanes seen", shrink=0.8)
     return figure
 
 

@@ -36,12 +36,13 @@ def enough(data: RunData) -> Answer | None:
         need = point["saturated_warps"]
         reached = f"at {need:.0f} warps an SM" if pd.notna(need) else f"not by {most} warps"
         parts.append(
-            f"in {LEVELS[point['level']]} ({units.cycles(point['batch_cycles'])} a turn of one "
-            f"warp) {reached}"
+            f"in {LEVELS[point['level']]} {reached} (a turn of one warp takes "
+            f"{units.cycles(point['batch_cycles'])})"
         )
         close &= pd.notna(need) and abs(need - said) <= CLOSE
     text = (
-        f"The notes' kernel reaches {SATURATED:.0%} of its own plateau {', '.join(parts)}; the "
+        f"{'Yes' if close else 'No'}: the notes' kernel reaches {SATURATED:.0%} of its own "
+        f"plateau {', '.join(parts)}; the "
         f"notes say {said:.0f} for a latency of {NOTES_LATENCY} cycles, which is "
         f"{counting_the_waiting_warp(NOTES_LATENCY, NOTES_WORK):.0f} with the warp that waits and "
         f"{warps_needed_per_sm(NOTES_LATENCY, NOTES_WORK):.0f} for the four schedulers of an SM"
@@ -55,7 +56,7 @@ def enough(data: RunData) -> Answer | None:
             Plot(
                 _draw,
                 drawn.assign(said=said),
-                "Throughput, as a share of its plateau, against warps for L1, L2 and DRAM",
+                "Throughput over that of one warp, against warps, for L1, L2 and DRAM",
             ),
         ),
         method=f"Persistent warps, each with one load in flight and {NOTES_WORK} dependent "
@@ -90,18 +91,20 @@ def _point(fma: int, level: str, curve: pd.DataFrame) -> dict[str, object]:
 
 def _draw(rows: pd.DataFrame) -> Figure:
     said = float(rows["said"].iloc[0])
-    rows = rows[rows["extra_fma"] == NOTES_WORK]
+    rows = rows[rows["extra_fma"] == NOTES_WORK].sort_values("warps")
     medians = rows.groupby(["level", "warps"])["bandwidth"].transform("median")
-    top = medians.groupby(rows["level"]).transform("max")
-    rows = rows.assign(share=rows["bandwidth"] / top, series=rows["level"].map(LEVELS))
+    alone = medians.groupby(rows["level"]).transform("first")
+    rows = rows.assign(times=rows["bandwidth"] / alone, series=rows["level"].map(LEVELS))
     figure, axes = plots.figure(height=4.2)
     order = [name for name in LEVELS.values() if name in set(rows["series"])]
-    plots.lines(axes, rows, "warps", "share", "series", order=order)
-    plots.limit(axes, SATURATED, "90%")
-    plots.limit(axes, said, f"notes: {said:.0f}", horizontal=False)
-    axes.set(xlabel="resident warps an SM", ylabel="share of the plateau", ylim=(0, 1.05))
+    plots.lines(axes, rows, "warps", "times", "series", order=order)
+    ends = [rows["warps"].min(), rows["warps"].max()]
+    plots.model(axes, ends, [end / ends[0] for end in ends], "every warp counts in full")
+    axes.set(xlabel="resident warps an SM", ylabel="times the throughput of one warp")
     plots.log2_axis(axes, rows["warps"], "{:.0f}".format)
-    plots.format_axis(axes, "{:.0%}".format)
+    powers = [2.0**k for k in range(12) if 2**k <= rows["times"].max() * 1.2]
+    plots.log2_axis(axes, powers, "{:.0f}".format, "y")
+    plots.limit(axes, said, f"notes: {said:.0f}", horizontal=False)
     plots.legend(axes)
     return figure
 

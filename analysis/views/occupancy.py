@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -10,6 +11,8 @@ from analysis.report.question import Answer, Plot, Question, RunData
 
 SATURATED = 0.9
 """Share of a curve's own plateau at which it counts as saturated."""
+RISING = 0.2
+"""Elasticity at a curve's end from which on it has no plateau yet."""
 NEAR = 0.97
 """Share of the best bandwidth at which the fewest warps are looked for."""
 FASTER = 0.02
@@ -32,12 +35,12 @@ def _sweep(data: RunData, *kernels: str) -> pd.DataFrame:
 def saturation(curve: pd.DataFrame, x: str = "warps", y: str = "bandwidth") -> float | None:
     """Where a curve reaches 90% of its own plateau; None where it still rises at its end.
 
-    Linear between measured points. It still rises where the last doubling of x adds over 10%.
+    Linear between measured points. It still rises where its last step keeps over RISING of what
+    growth in proportion to x would be.
     """
     curve = curve.sort_values(x)
-    top, end = curve[y].max(), curve[x].max()
-    before = curve[curve[x] <= end / 2]
-    if before.empty or before[y].max() < SATURATED * top:
+    top = curve[y].max()
+    if len(curve) < 2 or _elasticity(curve[x].to_numpy(float), curve[y].to_numpy(float)) > RISING:
         return None
     last_x, last_y = None, None
     for at, value in zip(curve[x], curve[y], strict=True):
@@ -48,6 +51,11 @@ def saturation(curve: pd.DataFrame, x: str = "warps", y: str = "bandwidth") -> f
             return float(last_x + share * (at - last_x))
         last_x, last_y = at, value
     return None
+
+
+def _elasticity(x: np.ndarray, y: np.ndarray) -> float:
+    """d ln y / d ln x over the last step: 1 in proportion, 0 on a plateau."""
+    return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
 
 
 def warps(data: RunData) -> Answer | None:
@@ -77,14 +85,18 @@ def warps(data: RunData) -> Answer | None:
         reached = f"{need:.0f}" if pd.notna(need) else f"over {rows['warps'].max()}"
         parts.append(f"{reached} warps with {point['width']}-byte loads")
     text = (
-        f"A read with {_loads(one['loads'].iloc[0])} in flight a warp reaches "
-        f"{SATURATED:.0%} of its own plateau at {_listed(parts)}"
+        f"With {_loads(one['loads'].iloc[0])} in flight a warp, {SATURATED:.0%} of the plateau "
+        f"takes {_listed(parts)} an SM"
     )
-    known = table["saturated_in_flight"].dropna()
+    known = table.dropna(subset=["saturated_in_flight", "saturated_warps"])
     if len(known) > 1:
+        least = known.loc[known["saturated_warps"].idxmin()]
+        low, high = (known["saturated_in_flight"].agg(end) for end in ("min", "max"))
         text += (
-            f"; what counts is bytes in flight: {len(known)} of {len(table)} combinations "
-            f"saturate, with {units.size(known.min())} to {units.size(known.max())} an SM"
+            f"; with {_loads(least['loads'])} of {least['width']:.0f} bytes "
+            f"{np.ceil(least['saturated_warps']):.0f} are enough. What counts is bytes in flight: "
+            f"{units.size(low)} to {units.size(high)} an SM, that is warps x 32 lanes x loads x "
+            "bytes a load"
         )
     every = _sweep_processes(data)
     return Answer(
@@ -129,9 +141,9 @@ def _listed(parts: list[str]) -> str:
 
 def _draw_warps(rows: pd.DataFrame) -> Figure:
     rows = rows[rows["loads"] == rows["loads"].min()]
-    rows = rows.assign(series=rows["width"].map(lambda width: f"{width:.0f} bytes"))
+    rows = rows.assign(series=rows["width"].map(lambda width: f"{width:.0f}-byte loads"))
     figure, axes = plots.figure(height=4.2)
-    order = [f"{width:.0f} bytes" for width in sorted(rows["width"].unique())]
+    order = [f"{width:.0f}-byte loads" for width in sorted(rows["width"].unique())]
     plots.lines(axes, rows, "warps", "bandwidth", "series", order=order)
     for place, name in enumerate(order):
         curve = rows[rows["series"] == name].groupby("warps", as_index=False)["bandwidth"].median()
@@ -146,7 +158,7 @@ def _draw_warps(rows: pd.DataFrame) -> Figure:
                 zorder=5,
             )
     axes.set(xlabel="resident warps an SM (★ 90% of the curve's plateau)", ylabel="bandwidth")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * rows["bandwidth"].max())
     plots.log2_axis(axes, rows["warps"], "{:.0f}".format)
     plots.format_axis(axes, units.bandwidth)
     plots.legend(axes)
@@ -249,7 +261,7 @@ def _draw_surface(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=4.2)
     plots.lines(axes, ends, "warps", "bandwidth", "series")
     axes.set(xlabel="resident warps an SM", ylabel="bandwidth")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * ends["bandwidth"].max())
     plots.log2_axis(axes, ends["warps"], "{:.0f}".format)
     plots.format_axis(axes, units.bandwidth)
     plots.legend(axes, columns=2)
@@ -259,7 +271,7 @@ def _draw_surface(rows: pd.DataFrame) -> Figure:
 QUESTIONS = (
     Question(
         13,
-        "How many warps does it take to saturate memory?",
+        "How many warps do I need to saturate memory?",
         ("occupancy",),
         warps,
     ),

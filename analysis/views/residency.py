@@ -52,8 +52,11 @@ def agreement(data: RunData) -> Answer | None:
     )
     whole = all(count.equal == count.of for count in found)
     differing = [text for count in found for text in count.differing][:3]
-    text = ", ".join(map(str, found))
-    text = text[0].upper() + text[1:] + ("" if whole else f": differing are {', '.join(differing)}")
+    text = (
+        "As many as the scarcest of registers, shared memory, warps and block places allows: "
+        + ", ".join(map(str, found))
+        + ("" if whole else f". Differing are {', '.join(differing)}")
+    )
     table = pd.DataFrame([{"comparison": f.what, "equal": f.equal, "of": f.of} for f in found])
     shown = launches.assign(calculated=[_rule(cc, row)[0] for row in launches.to_dict("records")])
     shown = shown.groupby(["calculated", "blocks"]).size().reset_index(name="launches")
@@ -70,7 +73,8 @@ def agreement(data: RunData) -> Answer | None:
         method="The calculator knows the rules and asks nobody; the driver is asked for kernels of "
         "several register counts, with random block sizes and shared memory; a block notes its SM "
         "and when it starts and stops, and most at once on one SM is what was observed. What held "
-        f"the random launches down: {_tell(limiters)}.",
+        f"the random launches down: {_tell(limiters)}. "
+        "Grids too small to fill all SMs do not count.",
         table=table,
         sources=data.sources("occupancy", "driver", "resident"),
     )
@@ -153,11 +157,14 @@ def _against_rules(what: str, things: str, cc: str, launches: pd.DataFrame) -> A
 
 def _observed(data: RunData) -> Agreement:
     """Points of the sweeps at which every sample of every process saw as many blocks on an SM as
-    the driver says."""
+    the driver says. A grid that is too small to fill all SMs tells nothing."""
+    sms = data.number("sms") or 0
     differing: dict[object, str | None] = {}
     for case in _cases(data):
         seen = case.metrics.get("resident_blocks")
         if seen is None or case.launch is None or case.launch.blocks_per_sm is None:
+            continue
+        if case.launch.grid and prod(case.launch.grid) < sms * case.launch.blocks_per_sm:
             continue
         samples = set(seen if isinstance(seen, list) else [seen])
         differing.setdefault(key(case), None)

@@ -37,19 +37,23 @@ def speed_up(data: RunData) -> Answer | None:
     )
     memory = _best(rows, "memory")
     if memory is not None:
-        top = memory["bandwidth"].max()
-        enough = memory[memory["bandwidth"] >= SATURATED * top].iloc[0]
         few = memory.iloc[0]
         text += (
-            f"; memory reaches 90% of its {units.bandwidth(top)} with {enough['sms_used']:.0f} SMs "
+            f"; memory reaches {_saturation(memory)} "
             f"({units.bandwidth(few['bandwidth'] / few['sms_used'])} each with "
-            f"{few['sms_used']:.0f})"
+            f"{few['sms_used']:.0f}), with one large block an SM"
         )
-    text += (
-        "; the kernels are the same throughout, confined by green contexts"
-        if (rows["kernel"] == "compute").any()
-        else "; green contexts are not to be had here, so one large block an SM stands for each SM"
-    )
+    confined = rows[rows["kernel"] == "compute"]
+    if confined.empty:
+        text += "; green contexts are not to be had here, so that block stands for each SM"
+    else:
+        kept = (confined["speed_up"] / confined["sms_used"]).iloc[-1]
+        text += (
+            f". Confined by green contexts, full of warps, arithmetic keeps {units.percent(kept)}"
+        )
+        streams = rows[rows["kernel"] == "memory"]
+        if len(streams) > 1 and streams["bandwidth"].notna().all():
+            text += f" and memory reaches {_saturation(streams)}"
     columns = ["kernel", "sms", "sms_used", "median_seconds", "speed_up", "bandwidth", "spread"]
     return Answer(
         text=text + ".",
@@ -61,6 +65,12 @@ def speed_up(data: RunData) -> Answer | None:
         table=rows[[name for name in columns if name in rows]],
         sources=data.sources("scalability"),
     )
+
+
+def _saturation(curve: pd.DataFrame) -> str:
+    top = curve["bandwidth"].max()
+    enough = curve[curve["bandwidth"] >= SATURATED * top].iloc[0]
+    return f"90% of its {units.bandwidth(top)} with {enough['sms_used']:.0f} SMs"
 
 
 def _with_speed_up(rows: pd.DataFrame) -> pd.DataFrame:
