@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import gc
 import itertools
-import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any, Literal
 
 import msgspec
@@ -146,18 +146,31 @@ def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
     if not folder.is_dir():
         raise UserError(f"no folder '{folder}': name one that holds folders of runs")
     paths = sorted({path.parent for path in folder.rglob("*.jsonl")})
-    read = _read_all(paths)
-    runs = [run for run in read if isinstance(run, RunLevel)]
-    left_out = [text for text in read if isinstance(text, str)]
-    if not runs:
-        told = f" ({left_out[0]})" if left_out else ""
-        raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
-    series = _series(sorted(runs, key=lambda run: run.header.started))
-    for one in series:
-        _start_anew(one, accepted)
-        points = _search(_pieces(one))
-        one.steps = [_step(one, index, points) for index in points]
+    with _no_search_for_cycles():
+        read = _read_all(paths)
+        runs = [run for run in read if isinstance(run, RunLevel)]
+        left_out = [text for text in read if isinstance(text, str)]
+        if not runs:
+            told = f" ({left_out[0]})" if left_out else ""
+            raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
+        series = _series(sorted(runs, key=lambda run: run.header.started))
+        for one in series:
+            _start_anew(one, accepted)
+            points = _search(_pieces(one))
+            one.steps = [_step(one, index, points) for index in points]
     return History(series, len(runs), left_out)
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """A history is a million objects without a cycle; looking for one takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _read_all(paths: Sequence[Path]) -> list[RunLevel | str]:
@@ -166,7 +179,6 @@ def _read_all(paths: Sequence[Path]) -> list[RunLevel | str]:
     if len(paths) < POOL_FROM or cores == 1:
         return [_read_or_say(path) for path in paths]
     # spawn: forking a process that runs threads (a notebook's, a test runner's) may deadlock.
-    # Nothing here makes cycles of references, and looking for them takes a third of the time.
     with ProcessPoolExecutor(cores, get_context("spawn"), gc.disable) as pool:
         found = pool.map(_read_or_say, paths, chunksize=max(1, len(paths) // (16 * cores)))
         import_module("ruptures")  # its 2 s pass while the workers read
@@ -192,21 +204,21 @@ def read_run(path: Path) -> RunLevel:
     Raises:
         UserError: as for results.store.load.
     """
-    logs: dict[tuple[Key, str], list[float]] = {}
+    processes: dict[tuple[Key, str], list[float]] = {}
     headers: list[Run] = []
     for file in sorted(path.glob("*.jsonl")):
         header, numbers = _quick(file) or _whole(file)
         headers.append(header)
         for key, metric, value in numbers:
-            logs.setdefault((key, metric), []).append(math.log(value))
+            processes.setdefault((key, metric), []).append(value)
     models = {str(header.device.get("name")) for header in headers}
     if len(models) > 1:
         raise UserError(f"{path} mixes records of {', '.join(sorted(models))}")
     first = min(headers, key=lambda header: header.started)
     device = {name: value for name, value in first.device.items() if name not in IGNORED}
     values = {
-        key: (metric, math.exp(math.fsum(numbers) / len(numbers)))
-        for (key, metric), numbers in logs.items()
+        key: (metric, geometric_mean(numbers) if len(numbers) > 1 else numbers[0])
+        for (key, metric), numbers in processes.items()
     }
     return RunLevel(path, msgspec.structs.replace(first, device=device), values)
 
@@ -264,9 +276,11 @@ def _number(inside: Iterable[Any], times: list[float]) -> tuple[str, float] | No
 def _series(runs: Iterable[RunLevel]) -> list[Series]:
     found: dict[tuple[str, Key, str], Series] = {}
     for run in runs:
+        gpu = run.gpu
         for key, (metric, value) in run.values.items():
-            name = run.gpu, key, metric
-            series = found.setdefault(name, Series(run.gpu, key, metric))
+            series = found.get((gpu, key, metric))
+            if series is None:
+                series = found[gpu, key, metric] = Series(gpu, key, metric)
             series.runs.append(run)
             series.values.append(value)
     return list(found.values())
