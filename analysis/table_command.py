@@ -130,10 +130,9 @@ def _text(rows: pd.DataFrame) -> str:
     ]
     widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
     notes = [
-        "" if status == "ok" and reason is None else f"{status}: {reason}"
-        for status, reason in zip(
-            rows["status"], rows["reason"].where(rows["reason"].notna(), None), strict=True
-        )
+        # a column of texts and gaps may hold NaN for a gap
+        "" if status == "ok" and not isinstance(reason, str) else f"{status}: {reason}"
+        for status, reason in zip(rows["status"], rows["reason"], strict=True)
     ]
     return "\n".join(
         "  ".join(

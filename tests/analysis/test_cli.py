@@ -201,3 +201,9 @@ def test_light_commands_start_without_pandas():
         "print(sorted({'pandas', 'seaborn', 'matplotlib'} & set(sys.modules)))",
     )
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_table_of_the_recorded_run_prints_no_gap_as_a_reason(capsys):
+    """In one family no case has a reason: the column holds gaps alone."""
+    assert main(["table", "nvidia-h200", "--family", "axpy"]) == 0
+    assert "nan" not in capsys.readouterr().out
