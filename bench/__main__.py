@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from bench.stopping import PROFILES
 from results.errors import UserError
 
 
@@ -32,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="measure families and store the run")
-    run.add_argument("--profile", choices=("quick", "standard", "full"), default="standard")
+    run.add_argument("--profile", choices=PROFILES, default="standard")
     run.add_argument("--family", nargs="+", action="extend", metavar="F")
     run.add_argument("--device", type=int, default=0, metavar="N")
     run.add_argument("--processes", type=_positive, default=1, metavar="K")
@@ -44,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--device", type=int, default=0, metavar="N")
     check.add_argument(
         "--profile",
-        choices=("quick", "standard", "full"),
+        choices=PROFILES,
         help="the cases that a run of this profile measures; small examples without it",
     )
     check.add_argument(
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     profile = commands.add_parser(
         "profile", help="hardware counters of each case, by Nsight Compute"
     )
-    profile.add_argument("--profile", choices=("quick", "standard", "full"), default="standard")
+    profile.add_argument("--profile", choices=PROFILES, default="standard")
     profile.add_argument("--family", nargs="+", action="extend", metavar="F")
     profile.add_argument("--device", type=int, default=0, metavar="N")
     profile.add_argument("--run", default="latest", help="the run beside which they are stored")

@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 from bench import families
+from bench.machine import from_snapshot, simulated
 from bench.marks import marked
-from bench.measure import Bench, Case
+from bench.measure import Bench, Case, failed
 from bench.measure import check as check_case
-from bench.session import failed, machine, simulated
 from kernels.compat import SIMULATOR
 from kernels.spec import families as declared
 from results import schema
@@ -115,7 +115,7 @@ def _gpu(index: int) -> Any:
     def make(name: str) -> Bench:
         return Bench(
             declared()[name],
-            machine(snapshot),
+            from_snapshot(snapshot),
             _NoClock(),
             synchronise=own.synchronize,  # and keeps CuPy's stream alive
             device=snapshot,

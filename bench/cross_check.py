@@ -48,10 +48,10 @@ def theirs(exponent: int, samples: int) -> tuple[float, float]:
     from numba import cuda
 
     from bench import device
-    from bench.session import machine
+    from bench.machine import from_snapshot
     from kernels.axpy import FAMILY
 
-    where = machine(device.snapshot(0))
+    where = from_snapshot(device.snapshot(0))
     params = {"n": 2**exponent, "dtype": "float32", "block": BLOCK}
     bound = FAMILY[KERNEL].bind(params, where)
 

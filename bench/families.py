@@ -12,8 +12,6 @@ from bench.measure import Case
 from kernels.spec import Family, Machine, families
 from results.errors import UserError
 
-PROFILES = ("quick", "standard", "full")
-
 
 def names() -> list[str]:
     """Families in alphabetical order, without importing them."""

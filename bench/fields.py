@@ -168,11 +168,7 @@ FIELDS: dict[str, Field] = {
         ),
         ("sm_clock_hz", "Hz", _nvml_mega("nvmlDeviceGetClockInfo", CLOCK_SM)),
         ("event_reasons", "", _event_reasons),
-        (
-            "performance_state",
-            "",
-            lambda gpu: f"P{gpu.management('nvmlDeviceGetPerformanceState')}",
-        ),
+        ("performance_state", "", _performance_state),
         (
             "ecc",
             "",

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from bench import device
+from bench.machine import from_snapshot, simulated
 from kernels.compat import SIMULATOR
 from kernels.identity import LANE, LINEAR, SLOT, SLOTS, SM, observe, summary
 from kernels.spec import Launch, Machine
@@ -53,12 +54,10 @@ def _three(numbers: tuple[int, ...], name: str) -> tuple[int, int, int]:
 
 
 def _machine() -> Machine:
-    from bench.session import machine, simulated
-
     if SIMULATOR:
         return simulated()
     device.usable()
-    return machine(device.snapshot())
+    return from_snapshot(device.snapshot())
 
 
 def _where() -> list[str]:

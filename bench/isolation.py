@@ -19,9 +19,12 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bench.inspection import launch_record
+from bench.machine import from_snapshot, simulated
 from kernels.compat import SIMULATOR
-from kernels.spec import Params, Unavailable, WrongAnswer
+from kernels.spec import Machine, Params, Unavailable, WrongAnswer
 from results import schema
+from results.errors import in_one_line
 
 LIMIT_S = 1.0
 """A launch may take so long. Those that are meant to end do so in milliseconds."""
@@ -145,27 +148,22 @@ def serve(messages: Connection, jobs: list[Job], snapshot: Mapping[str, Any], in
     """The child: a Launch before each launch, an Outcome after it."""
     from numba import cuda
 
-    from bench.session import machine, simulated
-
     if SIMULATOR:
         where = simulated()
     else:
         cuda.select_device(index)
-        where = machine(dict(snapshot))
+        where = from_snapshot(snapshot)
     for job in jobs:
         try:
             messages.send(_outcome(job, where, messages))
         except Exception as error:
-            text = (str(error).strip() or "no message").splitlines()[0]
-            messages.send(Outcome("failed", f"{type(error).__name__}: {text}"))
+            messages.send(Outcome("failed", in_one_line(error)))
             if not isinstance(error, Unavailable | WrongAnswer | ValueError):
                 return  # the context may be broken: the others get a new child
 
 
-def _outcome(job: Job, where: Any, messages: Connection) -> Outcome:
+def _outcome(job: Job, where: Machine, messages: Connection) -> Outcome:
     from numba import cuda
-
-    from bench.inspection import launch_record
 
     kernel = importlib.import_module(f"{job.package}.{job.family}").FAMILY[job.kernel]
     try:

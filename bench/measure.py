@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from bench import isolation
 from bench.clock import Clock, Flush, Sample
@@ -16,6 +16,7 @@ from bench.inspection import launch_record
 from bench.stopping import Rule
 from kernels.spec import Bound, Family, Kernel, Machine, Params, Unavailable, WrongAnswer
 from results import schema
+from results.errors import in_one_line
 from results.metrics import METRICS
 
 THROTTLED = 0.9
@@ -35,7 +36,7 @@ class Case:
     group: Any = None
     """Cases in a row with the same group (not None) are sampled in turns, so that drift falls on
     all alike: ours and its peers."""
-    cache: str = "cold"
+    cache: Literal["cold", "warm"] = "cold"
     count: int | None = None
     """Take just so many samples: for what is read inside the kernel."""
 
@@ -68,7 +69,6 @@ class _Sampling:
     error: float
     launch: schema.Launch
     flush: Flush | None
-    started: float = 0.0
     elapsed: float = 0.0
     times: list[float] = field(default_factory=list)
     clocks: list[float] = field(default_factory=list)
@@ -147,6 +147,11 @@ def _base(case: Case, bench: Bench, status: schema.Status, **more: Any) -> schem
         summary=case.kernel.summary,
         **more,
     )
+
+
+def failed(case: Case, bench: Bench, error: Exception) -> schema.Case:
+    """The record of a case that raised what nobody foresaw."""
+    return _base(case, bench, "failed", reason=in_one_line(error))
 
 
 def _prepare(case: Case, bench: Bench) -> _Sampling | schema.Case:
@@ -246,15 +251,15 @@ def _record(sampling: _Sampling, bench: Bench) -> schema.Case:
     times = sampling.times
     moved = work.bytes_read + work.bytes_written
     peak = bench.device.get("memory_bandwidth_peak")
-    fastest = sorted(times)[len(times) // 2]
+    typical = sorted(times)[len(times) // 2]
     if (
         case.cache == "cold"
         and not bound.cache_resident
         and isinstance(peak, int | float)
-        and moved / fastest > PEAK_MARGIN * peak
+        and moved / typical > PEAK_MARGIN * peak
     ):
         reason = (
-            f"{moved / fastest:.3g} B/s is over the device's peak of {peak:.3g} B/s: the kernel "
+            f"{moved / typical:.3g} B/s is over the device's peak of {peak:.3g} B/s: the kernel "
             "moves fewer bytes than it declares, or its data stays in cache"
         )
         return _base(case, bench, "failed", reason=reason, **known)

@@ -13,18 +13,13 @@ from typing import Any
 
 from bench import device, environment, families
 from bench.clock import GateClock
-from bench.measure import Bench, Case, measure, measure_together
-from bench.stopping import Rule
-from kernels.spec import Machine
+from bench.machine import from_snapshot
+from bench.measure import Bench, Case, failed, measure, measure_together
+from bench.stopping import RULES
 from kernels.spec import families as declared
 from results import metrics, schema
 from results.store import Writer, file_name
 
-RULES = {
-    "quick": Rule(precision=0.005, least=5, seconds=0.1),
-    "standard": Rule(precision=0.002, least=11, seconds=0.3),
-    "full": Rule(precision=0.001, least=21, seconds=2.0),
-}
 FMA_CYCLES = (3.9, 4.3)
 """Dependent float32 FMA, cycles: 4 on every chip since Volta (Jia et al., 2018, table 4.1)."""
 EMPTY_SECONDS = 20e-6
@@ -51,30 +46,6 @@ class SelfCheckError(Exception):
     """The empty kernel or the FMA chain came out wrong: nothing else may be recorded."""
 
 
-def machine(snapshot: dict[str, Any], **more: Any) -> Machine:
-    """The device as kernels may know it."""
-    from kernels.compat import array_module
-
-    major, minor = str(snapshot["cc"]).split(".")
-    return Machine(
-        cc=(int(major), int(minor)),
-        sms=snapshot["sms"],
-        max_threads_per_sm=snapshot["max_threads_per_sm"],
-        max_blocks_per_sm=snapshot["max_blocks_per_sm"],
-        l2_bytes=snapshot["l2_bytes"],
-        memory_bytes=snapshot["memory_bytes"],
-        xp=array_module(),
-        **more,
-    )
-
-
-def simulated() -> Machine:
-    """The simulator as a machine: two SMs of a recent chip, little memory."""
-    from kernels.compat import array_module
-
-    return Machine((9, 0), 2, 2048, 32, 1 << 20, 1 << 30, array_module(), simulator=True)
-
-
 def open_bench(family: str, index: int, profile: str) -> Bench:
     """Device, clock and rule for one family on a GPU."""
     from numba import cuda
@@ -84,7 +55,7 @@ def open_bench(family: str, index: int, profile: str) -> Bench:
     clock = GateClock(index, snapshot["l2_bytes"], snapshot["sms"])
     return Bench(
         family=declared()[family],
-        machine=machine(snapshot),
+        machine=from_snapshot(snapshot),
         clock=clock,
         synchronise=clock.synchronise,
         device=snapshot,
@@ -95,9 +66,13 @@ def open_bench(family: str, index: int, profile: str) -> Bench:
 
 def groups(cases: list[Case]) -> Iterator[list[Case]]:
     """Cases in a row with one group, which are sampled in turns; others alone."""
-    for name, members in groupby(enumerate(cases), lambda item: item[1].group or item[0]):
-        del name
-        yield [case for _, case in members]
+    for _, members in groupby(cases, _turn):
+        yield list(members)
+
+
+def _turn(case: Case) -> Any:
+    """What cases in a row must share to be sampled in turns; a new `object` equals nothing."""
+    return object() if case.group is None else case.group
 
 
 def record(order: Order, show: Callable[[str], None] = print) -> bool:
@@ -130,32 +105,17 @@ def _measure_all(
             records = measure_together(group, bench)
         except Exception as error:
             for case in group:
-                record_ = failed(case, bench, error)
-                writer.write(record_)
-                show(progress(record_, {}))
+                lost = failed(case, bench, error)
+                writer.write(lost)
+                show(progress(lost, {}))
             bench.machine.release()
             if dead := _dead(bench):
                 return f"the device cannot go on after {group[-1].label}: {dead}"
             continue
-        for record_, row in zip(records, metrics.derive(records, bench.device), strict=True):
-            writer.write(record_)
-            show(progress(record_, row))
+        for measured, row in zip(records, metrics.derive(records, bench.device), strict=True):
+            writer.write(measured)
+            show(progress(measured, row))
     return None
-
-
-def failed(case: Case, bench: Bench, error: Exception) -> schema.Case:
-    """The record of a case that raised."""
-    text = (str(error).strip() or "no message").splitlines()[0]
-    return schema.Case(
-        family=bench.family.name,
-        kernel=case.kernel.name,
-        params=dict(case.params),
-        status="failed",
-        reason=f"{type(error).__name__}: {text}",
-        peer=case.kernel.peer,
-        source=case.kernel.location,
-        summary=case.kernel.summary,
-    )
 
 
 def _dead(bench: Bench) -> str | None:

@@ -41,6 +41,15 @@ class Rule:
         return "time" if elapsed >= self.seconds else None
 
 
+RULES = {
+    "quick": Rule(precision=0.005, least=5, seconds=0.1),
+    "standard": Rule(precision=0.002, least=11, seconds=0.3),
+    "full": Rule(precision=0.001, least=21, seconds=2.0),
+}
+"""How hard each profile tries."""
+PROFILES = tuple(RULES)
+
+
 def half_width(times: list[float]) -> float:
     """Half-width of the distribution-free 95% interval of the median, over the median.
 

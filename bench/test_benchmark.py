@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench import device, families
+from bench.machine import from_snapshot
 from bench.measure import Bench, Case, measure
 from bench.session import open_bench, self_check
 
@@ -49,9 +50,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
             [pytest.param("", None, marks=pytest.mark.skip(reason=reason), id="no-device")],
         )
         return
-    from bench.session import machine
-
-    where = machine(device.snapshot())
+    where = from_snapshot(device.snapshot())
     metafunc.parametrize(
         ("family", "case"),
         [

@@ -1,4 +1,4 @@
-"""The error that a person can mend: its message says what is wrong and what to do."""
+"""Errors in one line: those that a person can mend, and those that nobody foresaw."""
 
 
 class UserError(Exception):
@@ -6,3 +6,9 @@ class UserError(Exception):
 
     The message names the mistake and its remedy; no traceback is shown.
     """
+
+
+def in_one_line(error: BaseException) -> str:
+    """`ValueError: what it says`, its first line: an unforeseen error as a record's reason."""
+    said = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {said.splitlines()[0]}"

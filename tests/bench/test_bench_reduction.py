@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bench import bench_exchange, bench_reduction
-from bench.families import PROFILES
 from bench.measure import Case
+from bench.stopping import PROFILES
 from kernels.reduction import FAMILY
 
 

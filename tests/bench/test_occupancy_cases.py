@@ -10,6 +10,7 @@ import pytest
 
 from bench import bench_occupancy, families
 from bench.measure import Case
+from bench.stopping import PROFILES
 from kernels.spec import Machine
 
 H200 = Machine((9, 0), 132, 2048, 32, 60 << 20, 141 << 30, np)
@@ -24,7 +25,7 @@ def key(case: Case) -> Any:
     return case.kernel.name, tuple(sorted(case.params.items()))
 
 
-@pytest.mark.parametrize(("family", "profile"), list(product(NAMES, families.PROFILES)))
+@pytest.mark.parametrize(("family", "profile"), list(product(NAMES, PROFILES)))
 def test_no_case_twice(family: str, profile: str):
     keys = [key(case) for case in cases(family, profile)]
     assert len(keys) == len(set(keys))
@@ -32,7 +33,7 @@ def test_no_case_twice(family: str, profile: str):
 
 @pytest.mark.parametrize("family", NAMES)
 def test_a_smaller_profile_is_part_of_a_larger_one(family: str):
-    quick, standard, full = ({key(c) for c in cases(family, p)} for p in families.PROFILES)
+    quick, standard, full = ({key(c) for c in cases(family, p)} for p in PROFILES)
     assert quick & standard
     assert len(quick) <= 25
     assert len(quick) < len(standard) < len(full)
@@ -53,7 +54,7 @@ def test_the_sweep_is_loads_by_widths_by_warps():
     ("profile", "family", "axis"),
     [
         (profile, *what)
-        for profile in families.PROFILES
+        for profile in PROFILES
         for what in (("occupancy", "warps"), ("mixed", "extra_fma"))
     ],
 )

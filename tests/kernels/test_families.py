@@ -54,7 +54,7 @@ def examples() -> list[Any]:
 @pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
 @pytest.mark.parametrize(("family", "kernel", "example"), examples())
 def test_reference_in_the_simulator(family: Family, kernel: Kernel, example: Any):
-    from bench.session import simulated
+    from bench.machine import simulated
 
     bound = kernel.bind(example, simulated())
     bound.poison()

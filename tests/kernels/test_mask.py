@@ -99,7 +99,7 @@ def test_a_split_leaves_two_halves(split):
 )
 def test_outcomes_in_the_simulator(name, wrong, waited):
     """Its barrier counts threads wherever they are, and leaves out those that have returned."""
-    from bench.session import simulated
+    from bench.machine import simulated
 
     bound = branch.FAMILY[name].bind({"block": 64, "split": 32}, simulated())
     bound.poison()

@@ -140,7 +140,7 @@ def wrong_outputs() -> list[Any]:
 @SIMULATES
 @pytest.mark.parametrize(("kernel", "params"), wrong_outputs())
 def test_an_output_that_was_not_written_is_a_wrong_answer(kernel: Any, params: Any):
-    from bench.session import simulated
+    from bench.machine import simulated
 
     here = simulated()
     bound = kernel.bind(params, here)

@@ -23,9 +23,9 @@ ANY_BLOCK = ("reduce4", "register_sum", "shuffle", "vector_shuffle", "last_block
 
 @pytest.fixture(scope="module")
 def machine() -> Any:
-    from bench.session import machine
+    from bench.machine import from_snapshot
 
-    return machine(device.snapshot(0))
+    return from_snapshot(device.snapshot(0))
 
 
 def bind(name: str, machine: Any, **params: Any) -> Bound:

@@ -13,7 +13,7 @@ from kernels.spec import Unavailable, WrongAnswer
 @pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
 class TestBlocks:
     def bound(self, name: str, **params):
-        from bench.session import simulated
+        from bench.machine import simulated
 
         given = {"sms": 2, "block": 32, "chunks_per_sm": 3, "turns": 1, **params}
         bound = scalability.FAMILY[name].bind(given, simulated())

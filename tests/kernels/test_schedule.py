@@ -73,7 +73,7 @@ def test_one_wave_has_no_refill():
 @pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
 class TestChecks:
     def bound(self, name: str):
-        from bench.session import simulated
+        from bench.machine import simulated
 
         params = {"block": 32, "residency": "one", "waves": 1.0, "cycles": 2000}
         bound = schedule.FAMILY[name].bind(params, simulated())
