@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from kernels.axpy import B, C, FAMILY, extra_fma, extra_fma_reference, unrolled, vector_f32
+from kernels.axpy import FAMILY, B, C, extra_fma, extra_fma_reference, unrolled, vector_f32
 from kernels.compat import SIMULATOR
 from kernels.instructions import fma_chain_reference
 

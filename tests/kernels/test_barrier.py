@@ -58,15 +58,23 @@ def test_a_chain_is_one_block_of_its_steps(name):
     assert compiled.ptx.count("TURN:") == 1, "two copies: the first would not warm the second"
 
 
+@pytest.fixture(scope="module")
+def machine_code(machine_codes) -> dict[str, list[str]]:
+    """That of every chain, by its name."""
+    from kernels.compile import compile_kernel
+
+    kernels = [
+        compile_kernel(barrier_block.timed(name), barrier_block.SIGNATURE, HOPPER) for name in STEPS
+    ]
+    return dict(zip(STEPS, machine_codes(kernels, barrier_block.REGISTERS), strict=True))
+
+
 @pytest.mark.ptx
 @ptx
 @pytest.mark.parametrize("name", STEPS)
-def test_between_the_clocks_lie_the_steps_and_no_more(name, disassembled):
-    from kernels.compile import compile_kernel
-
+def test_between_the_clocks_lie_the_steps_and_no_more(name, machine_code):
     step, (_, mnemonic) = STEPS[name], CODE[name]
-    compiled = compile_kernel(barrier_block.timed(name), barrier_block.SIGNATURE, HOPPER)
-    (code,) = disassembled(compiled.cubin).values()
+    code = machine_code[name]
     clocks = [place for place, line in enumerate(code) if "SR_CLOCKLO" in line]
     inside = Counter(line.split()[0] for line in code[clocks[-2] : clocks[-1]])
     assert inside[mnemonic] == step.steps

@@ -62,26 +62,16 @@ def test_reference_in_the_simulator(family: Family, kernel: Kernel, example: Any
     bound.check()
 
 
-def compilations() -> list[Any]:
-    if SIMULATOR:
-        return []
-    from kernels.compile import CAPABILITIES
-
-    return [
-        pytest.param(kernel, cc, id=f"{family.name}-{kernel.name}-{cc[0]}.{cc[1]}")
-        for family, kernel in EVERY
-        if kernel.compiled
-        for cc in CAPABILITIES
-    ]
-
-
 @pytest.mark.ptx
 @pytest.mark.skipif(SIMULATOR, reason="the simulator compiles nothing")
-@pytest.mark.parametrize(("kernel", "cc"), compilations())
-def test_compiles_for_every_architecture(kernel: Kernel, cc: tuple[int, int]):
-    from kernels.compile import compile_kernel
+@pytest.mark.parametrize("item", [item for item in EVERY if item[1].compiled], ids=name)
+def test_compiles_for_every_architecture(item: tuple[Family, Kernel]):
+    from kernels.compile import CAPABILITIES, compile_kernel
 
-    for function, signature in kernel.compiled:
-        compiled = compile_kernel(function, signature, cc)
-        assert compiled.text_hash
-        assert compiled.registers > 0
+    for function, signature in item[1].compiled:
+        for cc in CAPABILITIES:
+            compiled = compile_kernel(function, signature, cc)
+            assert compiled.cc == cc
+            assert f".target sm_{cc[0]}{cc[1]}\n" in compiled.ptx
+            assert compiled.text_hash
+            assert compiled.registers > 0, cc

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -22,7 +21,7 @@ if find_spec("nvidia") is None or find_spec("cuda") is None or find_spec("cuda.c
 
 from numba import cuda
 
-from kernels import probes, ptx
+from kernels import compile, probes, ptx
 from kernels.compile import CAPABILITIES, compile_kernel, text_hash
 from kernels.instructions import OPS, chain, fma_chain, streams
 
@@ -136,6 +135,20 @@ def test_every_register_and_access_assembles(cc):
     assert compiled.registers > 0
     assert compiled.spill_bytes == 0
     assert compiled.static_smem >= 512
+
+
+def test_code_does_not_know_for_which_capability_the_kernel_was_lowered(monkeypatch):
+    def code() -> list[str]:
+        compile._lowered.cache_clear()
+        compiled = [compile_kernel(memory, MEMORY, HOPPER)]
+        for kind in TYPES:
+            kernel, names = all_ops(kind)
+            compiled.append(compile_kernel(kernel, timed_signature(names[0]), HOPPER))
+        return [one.text_hash for one in compiled]
+
+    oldest = code()
+    monkeypatch.setattr(compile, "CAPABILITIES", CAPABILITIES[::-1])
+    assert code() == oldest
 
 
 def test_changing_registers_are_read_each_time():
@@ -315,33 +328,16 @@ def test_text_hash_refuses_what_is_no_cubin():
 # --- The machine code, where NVIDIA's disassembler is installed. ---
 
 
-def disassembler() -> str | None:
-    found = shutil.which("nvdisasm")
-    places = (find_spec("nvidia") or object()).__dict__.get("submodule_search_locations") or ()
-    for place in places:
-        found = found or next(map(str, Path(place).glob("cu*/bin/nvdisasm")), None)
-    return found
+@pytest.fixture(scope="module")
+def chains(machine_codes) -> dict[str, list[str]]:
+    """The code of a timed chain of 16 steps of each op."""
+    kernels = [compile_kernel(timed(chain(op, 16)), timed_signature(op), HOPPER) for op in OPS]
+    return dict(zip(OPS, machine_codes(kernels), strict=True))
 
 
-NVDISASM = disassembler()
-needs_disassembler = pytest.mark.skipif(
-    NVDISASM is None, reason="no nvdisasm: pip install nvidia-cuda-nvdisasm, or the CUDA toolkit"
-)
-
-
-def machine_code(cubin: bytes, folder: Path) -> list[str]:
-    (folder / "kernel.cubin").write_bytes(cubin)
-    listing = subprocess.run(
-        [NVDISASM, "-c", str(folder / "kernel.cubin")], capture_output=True, text=True, check=True
-    ).stdout
-    return [found.strip() for found in re.findall(r"/\*[0-9a-f]{4}\*/\s+(.*?);", listing)]
-
-
-@needs_disassembler
 @pytest.mark.parametrize("op", OPS)
-def test_assembler_keeps_every_step_between_the_clocks(op, tmp_path):
-    compiled = compile_kernel(timed(chain(op, 16)), timed_signature(op), HOPPER)
-    code = machine_code(compiled.cubin, tmp_path)
+def test_assembler_keeps_every_step_between_the_clocks(op, chains):
+    code = chains[op]
     clocks = [place for place, line in enumerate(code) if "CLOCK" in line]
     assert len(clocks) == 2
     loads_of_constants = ("LDC", "ULDC", "MOV", "LDCU")
@@ -353,26 +349,26 @@ def test_assembler_keeps_every_step_between_the_clocks(op, tmp_path):
     assert len(inside) == 16 * OPS[op].instructions, inside
 
 
-@needs_disassembler
 @every_capability
-@pytest.mark.parametrize(("op", "mnemonic"), [("fma.f32", "FFMA"), ("fma.f64", "DFMA")])
-def test_assembler_keeps_streams_interleaved(op, mnemonic, cc, tmp_path):
+def test_assembler_keeps_streams_interleaved(cc, machine_codes):
     ilp, steps = 6, 24
-    compiled = compile_kernel(timed(streams(op, ilp, steps)), timed_signature(op), cc)
-    code = machine_code(compiled.cubin, tmp_path)
-    clocks = [place for place, line in enumerate(code) if "CLOCK" in line]
-    steps_between = [line for line in code[clocks[0] : clocks[-1]] if line.startswith(mnemonic)]
-    assert len(steps_between) == ilp * steps
-    last: dict[str, int] = {}
-    for place, line in enumerate(steps_between):
-        target, source = re.findall(r"R\d+", line)[:2]
-        assert place - last.get(source, place - ilp) == ilp
-        last[target] = place
+    ops = {"fma.f32": "FFMA", "fma.f64": "DFMA"}
+    kernels = [
+        compile_kernel(timed(streams(op, ilp, steps)), timed_signature(op), cc) for op in ops
+    ]
+    for mnemonic, code in zip(ops.values(), machine_codes(kernels), strict=True):
+        clocks = [place for place, line in enumerate(code) if "CLOCK" in line]
+        between = [line for line in code[clocks[0] : clocks[-1]] if line.startswith(mnemonic)]
+        assert len(between) == ilp * steps
+        last: dict[str, int] = {}
+        for place, line in enumerate(between):
+            target, source = re.findall(r"R\d+", line)[:2]
+            assert place - last.get(source, place - ilp) == ilp
+            last[target] = place
 
 
-@needs_disassembler
-@pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_assembler_keeps_exactly_so_many_loads_in_flight(count, tmp_path):
+def loads_in_flight(count: int):
+    """A kernel that loads `count` vectors and adds them up, again and again."""
     batch = probes.loads(count, 4, "cg")
 
     @compat.jit
@@ -384,20 +380,22 @@ def test_assembler_keeps_exactly_so_many_loads_in_flight(count, tmp_path):
             address += stride * count
         out[cuda.grid(1)] = carry
 
-    compiled = compile_kernel(
-        kernel, "void(float32[::1], int64, int64, uint32, float32[::1])", HOPPER
-    )
-    code = machine_code(compiled.cubin, tmp_path)
-    merged = "".join("L" if "LDG" in line else "A" if "FADD" in line else "" for line in code)
-    assert merged.count("L") > 0
-    assert merged.count("L") % count == 0
-    # Before the next batch may start, every addition of the one before must have been issued.
-    in_flight = added = 0
-    for letter in merged:
-        if letter == "L":
-            in_flight += 1
-            assert in_flight <= count
-        else:
-            added += 1
-            if added == 4 * count:
-                in_flight = added = 0
+    return compile_kernel(kernel, "void(float32[::1], int64, int64, uint32, float32[::1])", HOPPER)
+
+
+def test_assembler_keeps_exactly_so_many_loads_in_flight(machine_codes):
+    counts = (1, 2, 4, 8)
+    for count, code in zip(counts, machine_codes(list(map(loads_in_flight, counts))), strict=True):
+        merged = "".join("L" if "LDG" in line else "A" if "FADD" in line else "" for line in code)
+        assert merged.count("L") > 0
+        assert merged.count("L") % count == 0
+        # Before the next batch may start, every addition of the one before must have been issued.
+        in_flight = added = 0
+        for letter in merged:
+            if letter == "L":
+                in_flight += 1
+                assert in_flight <= count
+            else:
+                added += 1
+                if added == 4 * count:
+                    in_flight = added = 0
