@@ -49,7 +49,11 @@ class Suspect:
     """What was found, and the likely cause."""
 
 
-def table(recording: Recording, found: list[FamilyCounters] | None = None) -> pd.DataFrame:
+def table(
+    recording: Recording,
+    found: list[FamilyCounters] | None = None,
+    cases: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """One row a case that both were measured and profiled, in the order of the run.
 
     Columns: `case` (label), `family`, `kernel`, `params`, `peer`, `cold` (its samples were taken
@@ -58,14 +62,14 @@ def table(recording: Recording, found: list[FamilyCounters] | None = None) -> pd
     `predicted` warps an SM (the least and the most that the launch can give: `at_least`,
     `at_most`), `issue_used` (of the issue slots), `share_<state>` (of the resident warps' cycles),
     `ready`, `conflicts` (of shared memory's cycles), `clock` (Hz, while profiled). SI units;
-    absent: NaN.
+    absent: NaN. `found` and `cases` (analysis.frame) are read where they are not given.
     """
     found = load(recording.path) if found is None else found
     counted = {case.case: case for family in found for case in family.cases}
     cold = _cold(recording)
     device = recording.device
     rows = []
-    for row in frame(recording).to_dict("records"):
+    for row in (frame(recording) if cases is None else cases).to_dict("records"):
         name = label(row["family"], row["kernel"], row["params"])
         if (case := counted.get(name)) is None or row["status"] != "ok":
             continue

@@ -24,9 +24,17 @@ import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MultipleLocator,
+    NullLocator,
+)
 
+from analysis import units
 from analysis.units import raised
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072b2", "#d55e00", "#009e73", "#e69f00"
@@ -36,6 +44,10 @@ MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
 INK = "#24292f"
 MODEL = (0, (4, 2))
 """Dashes of every model curve and limit, so that solid means measured."""
+
+SHADES = ListedColormap(mpl.colormaps["cividis"](np.linspace(0.22, 1, 256)), "warpgauge")
+"""For quantities: cividis (Nunez et al., 2018) without its darkest part, which is lost on dark."""
+mpl.colormaps.register(SHADES, force=True)
 
 _RC = {
     **sns.axes_style("whitegrid"),
@@ -49,10 +61,12 @@ _RC = {
     "figure.facecolor": "none",
     "font.family": ["sans-serif"],
     "font.sans-serif": ["DejaVu Sans"],
+    "patch.force_edgecolor": False,
+    "patch.edgecolor": "none",
     "grid.alpha": 0.35,
     "grid.color": GREY,
     "grid.linewidth": 0.6,
-    "image.cmap": "cividis",
+    "image.cmap": "warpgauge",
     "legend.frameon": False,
     "legend.fontsize": 9.5,
     "lines.linewidth": 1.6,
@@ -181,7 +195,8 @@ def ticks(
     places = {float(value) for value in values}
     seen = {place: float(axis.get_transform().transform([place])[0]) for place in places}
     length = max(seen.values()) - min(seen.values())
-    panels = axes.get_subplotspec().get_gridspec().ncols if axes.get_subplotspec() else 1
+    spot = axes.get_subplotspec()
+    panels = spot.get_gridspec().ncols if spot else 1
     letters = {place: len(short(form(place))) for place in places}
 
     def room(one: float, other: float) -> float:
@@ -214,6 +229,14 @@ def format_axis(axes: Axes, form: Callable[[float], str], which: str = "y") -> N
     """Ticks of an axis spelled by `form`, as `units.seconds`, without idle zeros."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_formatter(FuncFormatter(lambda value, _: raised(short(form(value)))))
+
+
+def size_axis(axes: Axes, which: str = "y") -> None:
+    """An axis of bytes from zero, with ticks at a power of two of them."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    top = max(axis.get_view_interval())
+    axis.set_major_locator(MultipleLocator(2.0 ** round(math.log2(top / 4))))
+    format_axis(axes, units.size, which)
 
 
 def short(text: str) -> str:

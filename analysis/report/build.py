@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import os
@@ -140,8 +141,15 @@ def _answered(jobs: list[Job]) -> list[Entry]:
     if workers < 2 or not sys.platform.startswith("linux"):
         return [_entry(job) for job in jobs]
     context = multiprocessing.get_context("fork")
-    with context.Pool(workers, initializer=_jobs.extend, initargs=(jobs,)) as pool:
+    with context.Pool(workers, initializer=_begin, initargs=(jobs,)) as pool:
         return pool.map(_numbered, range(len(jobs)), chunksize=1)
+
+
+def _begin(jobs: list[Job]) -> None:
+    """A worker lives for one page; to collect what figures leave would be an eighth of its time."""
+    gc.freeze()
+    gc.disable()
+    _jobs.extend(jobs)
 
 
 def _numbered(number: int) -> Entry:
@@ -239,6 +247,11 @@ def marked(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
+def lead(text: str) -> str:
+    """The first sentence of an answer, or its first clause where that is enough."""
+    return re.split(r"(?<=[^\d])\. |; ", text, maxsplit=1)[0].rstrip(".") + "."
+
+
 def _anchor(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
@@ -265,7 +278,7 @@ def _page(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["marked"] = marked
+    environment.filters |= {"marked": marked, "lead": lead}
     tally = {
         verdict: asked
         for verdict in (*MARKS, "runs differ")
@@ -275,6 +288,7 @@ def _page(
         summaries=summaries,
         groups=[(g, [s for s in sections if s.question.group == g]) for g in GROUPS],
         tally=tally,
+        first=[s for s in sections if s.question.asked_first and s.verdict != "not measured"],
         absent=absent,
         marks=MARKS,
         properties=_properties(runs),

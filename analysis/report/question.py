@@ -96,6 +96,8 @@ class Question:
     families: tuple[str, ...]
     """Without one of these families in the run, the question is not asked."""
     answer: Callable[[RunData], Answer | None]
+    asked_first: str = ""
+    """How a new user would put it: the first screen then shows the question, so worded."""
     readme: str = ""
     """Name of the figure in docs/figures/ where the README shows this question's first plot."""
 
@@ -142,11 +144,22 @@ class RunData:
 
     def select(self, family: str, *kernels: str) -> pd.DataFrame:
         """The ok cases of a family (and of some kernels), parameters in columns of their own."""
-        return frames.only(self.frame, family, *kernels)
+        return frames.only(self._family("frame", family), family, *kernels)
 
     def select_processes(self, family: str, *kernels: str) -> pd.DataFrame:
         """As select, a row a case and process: for bands and intervals."""
-        return frames.only(self.processes, family, *kernels)
+        return frames.only(self._family("processes", family), family, *kernels)
+
+    @cached_property
+    def _families(self) -> dict[tuple[str, str], pd.DataFrame]:
+        return {}
+
+    def _family(self, table: Literal["frame", "processes"], family: str) -> pd.DataFrame:
+        """A family's ok cases without the columns of others: to select from it is fast."""
+        key = table, family
+        if key not in self._families:
+            self._families[key] = frames.only(getattr(self, table), family)
+        return self._families[key]
 
     def vectors(self, family: str, kernel: str | None = None) -> list[tuple[int, Case]]:
         """(process, case) of the ok cases, for readings over threads, blocks or SMs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pandas as pd
@@ -27,28 +28,30 @@ class Summary:
     name: str
     gpu: str
     when: str
-    """`2026-01-31, standard profile, 5 processes, 148 cases in 3 families`."""
+    """`2026-01-31, standard profile, 5 processes, 148 cases in 3 families, driver 580.1`."""
     headline: str
     tiles: list[Tile]
     problems: list[str]
+    skipped: list[str]
+    """What this GPU or machine cannot do, a line each: no fault of the run."""
 
 
 def summarise(data: RunData) -> Summary:
     """The summary of one run, whatever families it has."""
-    header = data.recording.files[0].run
     profiles = " and ".join(dict.fromkeys(file.run.profile for file in data.recording.files))
     families = len(data.recording.families)
     started = min(file.run.started for file in data.recording.files)
     processes = len(data.recording.processes)
     when = (
-        f"{started[:10]}, {profiles} profile, {processes} {_plural(processes, 'process', 'es')}, "
+        f"{started[:10]}, {profiles} profile, {processes} {_plural(processes, 'process', 'es')}"
+        f"{_fewer(data)}, "
         f"{len(data.frame):,} cases in {families} {_plural(families, 'famil', 'ies', 'y')}"
     )
+    if driver := data.device.get("driver_version"):
+        when += f", driver {driver}"
     ours = data.frame[(data.frame["status"] == "ok") & ~data.frame["peer"].astype(bool)]
     tiles = [tile for make in (_memory, _arithmetic, _peer) if (tile := make(data, ours))]
     tiles.append(_whole(data.frame))
-    if driver := data.device.get("driver_version"):
-        tiles.append(Tile("Driver", str(driver), header.environment.get("cuda", "")))
     return Summary(
         name=data.name,
         gpu=str(data.device.get("name", "unknown GPU")),
@@ -56,7 +59,21 @@ def summarise(data: RunData) -> Summary:
         headline=_headline(ours),
         tiles=tiles,
         problems=problems(data.recording, data.frame),
+        skipped=[
+            f"{row['family']}/{row['kernel']} {row['params']}: {row['reason']}"
+            for row in data.frame[data.frame["status"] == "skipped"].to_dict("records")
+        ],
     )
+
+
+def _fewer(data: RunData) -> str:
+    """` (2 for 9 of the families)` where not every family was run in every process."""
+    counts = Counter(file.run.family for file in data.recording.files)
+    most = len(data.recording.processes)
+    fewer = [count for count in counts.values() if count < most]
+    if not fewer:
+        return ""
+    return f" ({' to '.join(map(str, sorted({min(fewer), max(fewer)})))} for {len(fewer)} families)"
 
 
 def _plural(count: int, stem: str, many: str, one: str = "") -> str:
@@ -77,6 +94,10 @@ def _headline(ours: pd.DataFrame) -> str:
     )
 
 
+def _case(row: pd.Series) -> str:
+    return f"{row['family']}, {row['kernel'].replace('_', ' ')}"
+
+
 def _memory(data: RunData, ours: pd.DataFrame) -> Tile | None:
     best = _best(ours, "bandwidth_of_peak")
     if best is None:
@@ -86,7 +107,7 @@ def _memory(data: RunData, ours: pd.DataFrame) -> Tile | None:
     return Tile(
         "Most memory bandwidth",
         units.bandwidth(best["bandwidth"]),
-        f"{units.percent(best['bandwidth_of_peak'])}{limit}, by {best['family']} {best['kernel']}",
+        f"{units.percent(best['bandwidth_of_peak'])}{limit}, by {_case(best)}",
     )
 
 
@@ -97,7 +118,7 @@ def _arithmetic(data: RunData, ours: pd.DataFrame) -> Tile | None:
     return Tile(
         "Most arithmetic",
         units.si(best["operations_per_second"], "op/s"),
-        f"by {best['family']} {best['kernel']}; one FMA counts as two",
+        f"by {_case(best)}; one FMA counts as two",
     )
 
 
@@ -106,9 +127,9 @@ def _peer(data: RunData, ours: pd.DataFrame) -> Tile | None:
     if best is None or pd.isna(best["ratio_to_peer"]):
         return None
     return Tile(
-        "Against the best peer",
+        "Against the best library",
         units.ratio(best["ratio_to_peer"]),
-        f"of its speed, by {best['family']} {best['kernel']} at the same work",
+        f"of its speed, by {_case(best)} at the same work",
     )
 
 

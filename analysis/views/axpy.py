@@ -211,7 +211,6 @@ QUESTIONS = (
         "How does bandwidth grow from a tiny launch to DRAM?",
         ("axpy",),
         size,
-        readme="bandwidth-by-size",
     ),
     Question(1, "Is a Python kernel as fast as libraries and CUDA C?", ("axpy",), peers),
 )

@@ -365,6 +365,7 @@ QUESTIONS = (
         "Why 256 threads a block, not 128 or 512?",
         ("axpy",),
         block_size,
+        asked_first="Why 256 threads?",
         readme="bandwidth-by-block",
     ),
     Question(

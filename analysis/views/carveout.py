@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis import plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
@@ -35,9 +36,9 @@ def l1(data: RunData) -> Answer | None:
         return None
     low, high = min(known), max(known)
     text = (
-        f"With a carve-out of {low}% for shared memory L1 holds {units.size(known[low])}, with "
-        f"{high}% {units.size(known[high])}: a load takes {units.cycles(hit)} while it hits and "
-        f"{units.cycles(miss)} once it goes to L2"
+        f"With a carve-out of {low}% for shared memory half of the loads still hit L1 over "
+        f"{units.size(known[low])}, with {high}% over {units.size(known[high])}: a load takes "
+        f"{units.cycles(hit)} while it hits and {units.cycles(miss)} once it goes to L2"
     )
     table = pd.DataFrame(
         [{"carveout": carveout, "bytes": end} for carveout, end in sorted(known.items())]
@@ -65,13 +66,19 @@ def _percent(carveout: float) -> str:
 
 
 def _end(curve: pd.DataFrame) -> int | None:
-    """The largest footprint before the first at which half of the loads miss."""
-    held = None
+    """The footprint at which half of the loads miss, to whole KiB; the largest where none do.
+
+    Straight between measured points, over the logarithm of the footprint.
+    """
+    last: tuple[float, float] | None = None
     for size, hits in zip(curve["bytes"], curve["hits"], strict=True):
         if hits < HALF:
-            break
-        held = int(size)
-    return held
+            if last is None:
+                return None
+            share = (last[1] - HALF) / (last[1] - hits)
+            return round(last[0] * (size / last[0]) ** share / 1024) * 1024
+        last = size, hits
+    return int(last[0]) if last else None
 
 
 def _draw_l1(rows: pd.DataFrame) -> Figure:
@@ -98,12 +105,13 @@ def tiles(data: RunData) -> Answer | None:
     rows = rows.assign(
         resident=resident.astype("int64"),
         smem=rows["launch"].map(lambda launch: launch["dynamic_smem"]),
-        series=rows["block"].map(lambda block: f"{block} threads a block"),
+        series=rows["block"].map(lambda block: f"{block} threads"),
     ).sort_values(["block", "tile"])
     best = rows.loc[rows["median_seconds"].idxmin()]
     same = rows[rows["block"] == best["block"]]
     small, large = same.iloc[0], same.iloc[-1]
-    text = (
+    between = small["tile"] < best["tile"] < large["tile"]
+    text = ("Up to a point. " if between else "") + (
         f"A tile of {best['tile']} with {best['block']} threads is fastest "
         f"({units.seconds(best['median_seconds'])}, {best['resident']} blocks an SM); a tile of "
         f"{small['tile']} loads {_more(small, best, 'loaded_bytes')} and takes "
@@ -111,7 +119,6 @@ def tiles(data: RunData) -> Answer | None:
         f"{_more(large, best, 'loaded_bytes')} and takes {_more(large, best, 'median_seconds')} "
         f"with {large['resident']} block{'s' if large['resident'] != 1 else ''} an SM"
     )
-    between = small["tile"] < best["tile"] < large["tile"]
     columns = ["tile", "block", "smem", "resident", "occupancy", "loaded_bytes"]
     return Answer(
         text=text + ".",
@@ -148,7 +155,11 @@ def _draw_tiles(rows: pd.DataFrame) -> Figure:
         plots.lines(axes[place], rows, "tile", column, "series")
         axes[place].set(ylabel=label)
         axes[place].set_ylim(bottom=0)
-        plots.format_axis(axes[place], form)
+        if column == "loaded_bytes":
+            plots.size_axis(axes[place])
+        else:
+            axes[place].yaxis.set_major_locator(MaxNLocator(4, integer=column == "resident"))
+            plots.format_axis(axes[place], form)
         if place:
             axes[place].get_legend().remove()
     plots.legend(axes[0])

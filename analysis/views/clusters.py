@@ -20,8 +20,8 @@ def clusters(data: RunData) -> Answer | None:
     remote, local = _reads(data, "latency")
     if sync.empty and remote.empty:
         return None
-    text = "; ".join(
-        part
+    text = ". ".join(
+        part[0].upper() + part[1:]
         for part in (
             _barrier(sync),
             _latency(remote, local),
@@ -38,7 +38,7 @@ def clusters(data: RunData) -> Answer | None:
             Plot(_draw_reads, _reads_drawn(remote, local), "Latency by distance in the cluster")
         )
     return Answer(
-        text=text[0].upper() + text[1:] + ".",
+        text=text + ".",
         verdict=_verdict(data, sync),
         plots=tuple(figures),
         method="Cycles by the SM's clock, one block an SM, as many clusters as the driver says are "
@@ -120,7 +120,7 @@ def _size(data: RunData, sync: pd.DataFrame) -> str:
         return ""
     text = f"clusters of {_blocks(max(sizes))} run"
     if max(sizes) > PORTABLE and _refused(data):
-        text += f", those over {PORTABLE} with leave only"
+        text += f", those over {PORTABLE} only where the kernel allows sizes that are not portable"
     at = most[most["cluster"] == max(sizes)] if not most.empty else most
     if not at.empty:
         row = at.iloc[0]
@@ -194,8 +194,10 @@ def _draw_reads(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=3.4)
     near = rows[rows["distance"].notna()]
     plots.lines(axes, near, "distance", "latency_cycles", "series")
-    for row in rows[rows["distance"].isna()].to_dict("records"):
-        plots.limit(axes, row["latency_cycles"], row["series"], end="end")
+    ends = [near["distance"].min(), near["distance"].max()]
+    for place, row in enumerate(rows[rows["distance"].isna()].to_dict("records")):
+        color = (plots.INK, plots.GREY)[place % 2]
+        plots.model(axes, ends, [row["latency_cycles"]] * 2, row["series"], color)
     plots.format_axis(axes, units.cycles)
     axes.set(xlabel="distance in the cluster, blocks (0: the block itself)")
     axes.set_ylim(bottom=0)

@@ -50,9 +50,12 @@ def addresses(data: RunData) -> Answer | None:
     for kernel in ("atomic_shared", "store_global", "atomic_global"):
         one, all_ = table.get((kernel, 1, 1)), table.get((kernel, 32, 1))
         if one is not None and all_ is not None:
-            what = ACCESSES[kernel].replace(", ", " to ") + " memory"
+            what, _, space = ACCESSES[kernel].partition(", ")
+            slow = one > (1 + NEAR) * all_
             parts.append(
-                f"{what}: one address {units.cycles(one)}, 32 in a row {units.cycles(all_)}"
+                f"{'an' if what == 'atomic' else 'a'} {what} to {space} memory takes "
+                f"{units.cycles(one)} on one address {'but' if slow else 'and'} "
+                f"{units.cycles(all_)} on 32 in a row"
             )
     if not parts or slower is None:
         return None
@@ -96,7 +99,7 @@ def _one_block(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_addresses(rows: pd.DataFrame) -> Figure:
-    figure, grid = plots.figure(1, 2, width=7.2, height=3.6)
+    figure, grid = plots.figure(1, 2, width=7.2, height=4.2)
     for axes, space in zip(grid, ("shared", "global"), strict=True):
         part = rows[rows["kernel"].str.endswith(space)]
         near = part[(part["stride"] == 1)].assign(where="next to each other")
@@ -110,8 +113,8 @@ def _draw_addresses(rows: pd.DataFrame) -> Figure:
         plots.lines(axes, both, "addresses", "access_cycles", "series")
         plots.log2_axis(axes, both["addresses"], lambda value: f"{value:.0f}")
         plots.log_axis(axes, lambda value: f"{value:g}")
-        axes.set(xlabel="different addresses of 32 lanes", title=f"{space} memory")
-        axes.legend(fontsize=8, title=None)
+        axes.set(xlabel=f"{space} memory: addresses of 32 lanes", ylabel="")
+        plots.legend(axes, columns=1)
     grid[0].set(ylabel="cycles a warp's access")
     return figure
 
@@ -129,7 +132,7 @@ def exact(data: RunData) -> Answer | None:
         kept = largest.loc["increments", "kept_share"]
         parts.append(
             f"of {units.count(largest.loc['increments', 'increments'])} increments without "
-            f"atomics {units.percent(1 - kept)} are lost"
+            f"atomics {_lost(kept, largest.loc['increments', 'increments'])} are lost"
         )
     atomics = rows[rows["kernel"] != "increments"]
     exactly = bool(len(atomics)) and bool((atomics["kept_share"] == 1).all())
@@ -161,6 +164,13 @@ def exact(data: RunData) -> Answer | None:
         ],
         sources=data.sources("contention", *dict.fromkeys(rows["kernel"])),
     )
+
+
+def _lost(kept: float, increments: float) -> str:
+    """A share, unless it would round to all."""
+    if kept >= 0.001:
+        return units.percent(1 - kept)
+    return f"all but {units.count(round(kept * increments))}"
 
 
 COUNTERS = {
@@ -213,8 +223,17 @@ def winner(data: RunData) -> Answer | None:
         + (f" ({row['threads']} different threads)" if row["block"] > 32 else "")
         for row in table.to_dict("records")
     ]
+    always = table["lane"].nunique() == 1 and (table["share"] == 1).all()
+    text = (
+        f"Lane {table['lane'].iloc[0]}'s write stays in every one of {table['trials'].sum():,} "
+        f"trials, in {' and '.join(dict.fromkeys(table['space']))} memory, in blocks of "
+        f"{' and '.join(map(str, sorted(set(table['block']))))} threads"
+        + (f", of {most} different warps" if (most := table["threads"].max()) > 1 else "")
+        if always
+        else f"The write that stays is that of {'; '.join(parts)}"
+    )
     return Answer(
-        text=f"The write that stays is that of {'; '.join(parts)}.",
+        text=text + ".",
         verdict="observed, not promised",
         method="All threads of a block write their number to one word, in 64 blocks a trial each; "
         "the guide promises that one write stays, not which.",

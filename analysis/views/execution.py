@@ -112,7 +112,7 @@ def _draw_bars(blocks: pd.DataFrame) -> Figure:
     lane = lanes(blocks)
     height = 0.85 / (lane.max() + 1)
     colors = plots.mpl.cm.ScalarMappable(
-        plots.mpl.colors.Normalize(0, blocks["block"].max()), plots.mpl.colormaps["cividis"]
+        plots.mpl.colors.Normalize(0, blocks["block"].max()), plots.SHADES
     )
     rows = blocks["sm"].map(sms) - 0.425 + height * (lane + 0.5)
     start, stop = blocks["start"] * 1e6, blocks["stop"] * 1e6

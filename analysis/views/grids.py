@@ -38,11 +38,11 @@ def residency(data: RunData) -> Answer | None:
         )
     if stuck is not None:
         text += (
-            f"; a barrier made of atomics, which nobody refuses, had {units.percent(stuck)} of the "
-            "blocks wait until their time was up with one block too many"
+            f"; at a barrier made of atomics, which nobody refuses, {_share(stuck)} of the blocks "
+            "waited until their time was up with one block too many"
         )
     if kept is not None:
-        text += f" and {units.percent(kept)} within the limit"
+        text += f", and {_share(kept)} within the limit"
     text += _passes(data)
     drawn = rows.assign(
         name=rows["kernel"].map(NAMES),
@@ -69,6 +69,10 @@ def _shape(row: pd.Series) -> str:
     return (
         f"{few.get(row['blocks_per_sm'], row['blocks_per_sm'])} of {row['block']:.0f} threads an SM"
     )
+
+
+def _share(value: float) -> str:
+    return {0.0: "none", 1.0: "all"}.get(value, units.percent(value))
 
 
 def _above(data: RunData, kernel: str) -> pd.DataFrame:
@@ -148,7 +152,7 @@ def _draw(rows: pd.DataFrame) -> Figure:
         part = rows[rows["blocks"] == residency]
         plots.lines(axes, part, "block", "latency_cycles", "name", order=names)
         plots.log_axis(axes, units.cycles)
-        plots.log2_axis(axes, part["block"], units.count)
+        plots.log2_axis(axes, part["block"], "{:.0f}".format)
         axes.set_title(f"{residency} block{'' if residency == '1' else 's'} an SM", fontsize=10)
         axes.set(xlabel="threads a block")
         axes.get_legend().remove()
@@ -158,5 +162,11 @@ def _draw(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(25, "What does a grid-wide barrier need, and cost?", ("barrier",), residency),
+    Question(
+        25,
+        "What does a grid sync cost, and what does it need?",
+        ("barrier",),
+        residency,
+        asked_first="What does a grid sync cost?",
+    ),
 )

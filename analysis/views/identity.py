@@ -133,9 +133,7 @@ def _draw_threads(threads: pd.DataFrame) -> Figure:
     first = threads[threads["block"] == 0]
     slots = first.pivot(index="y", columns="x", values="slot")
     names = sorted(first["slot"].unique())
-    axes.imshow(
-        slots.map(names.index).to_numpy(), cmap="cividis", aspect="auto", alpha=0.45, origin="upper"
-    )
+    axes.imshow(slots.map(names.index).to_numpy(), aspect="auto", alpha=0.45, origin="upper")
     # Each warp's ends, and the thread that the notes number: all would be too many to read.
     ends = first["x"].isin([0, first["x"].max()])
     own = (first["x"] == THREAD[0]) & (first["y"] == THREAD[1])

@@ -174,7 +174,7 @@ def _draw_surface(rows: pd.DataFrame) -> Figure:
         image = panel.imshow(grid, origin="lower", vmin=0, vmax=1, aspect="auto")
         for (y, x), value in np.ndenumerate(grid.to_numpy()):
             if np.isfinite(value):
-                color = "black" if value > 0.55 else "white"  # of the cell, not of the page
+                color = "#111111" if value > 0.5 else "white"  # of the cell, not of the page
                 panel.text(
                     x,
                     y,
@@ -440,7 +440,7 @@ def _draw_units(rows: pd.DataFrame) -> Figure:
     for number, cc in enumerate(ccs):
         part = rows[rows["cc"] == cc].set_index("kind")["units"].reindex(kinds)
         places = np.arange(len(kinds)) + (number - (len(ccs) - 1) / 2) * width
-        shade = plots.mpl.colormaps["cividis"](0.1 + 0.8 * number / max(1, len(ccs) - 1))
+        shade = plots.SHADES(0.1 + 0.8 * number / max(1, len(ccs) - 1))
         axes.bar(places, part, width=width, color=shade, label=f"cc {cc}")
     measured = rows.drop_duplicates("kind").set_index("kind")["measured"].reindex(kinds)
     left = np.arange(len(kinds)) - 0.42

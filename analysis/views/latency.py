@@ -339,7 +339,13 @@ def _draw_sms(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(3, "How long does a load take, level by level?", ("memory",), by_level),
+    Question(
+        3,
+        "How long does a load take, level by level?",
+        ("memory",),
+        by_level,
+        asked_first="How long does a load take?",
+    ),
     Question(3, "What does load do to latency?", ("loaded_latency",), under_load),
     Question(10, "Is every SM equally far from L2?", ("memory",), by_sm),
 )

@@ -109,7 +109,7 @@ def _draw_masks(rows: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=3.2)
     row, lane = np.nonzero(table.to_numpy())
     counts = table.to_numpy()[row, lane]
-    shades = plots.mpl.colormaps["cividis"](counts / WARP)
+    shades = plots.SHADES(counts / WARP)
     plots.boxes(axes, lane - 0.42, lane + 0.42, row, 0.8, shades)
     # How many each lane saw: one number a row where they agree.
     for place in range(len(POINTS)):

@@ -274,6 +274,7 @@ QUESTIONS = (
         "How many warps do I need to saturate memory?",
         ("occupancy",),
         warps,
+        asked_first="How many warps do I need on this GPU?",
     ),
     Question(
         13,

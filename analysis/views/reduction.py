@@ -16,6 +16,8 @@ AXES = {"n", "dtype"}
 OTHERS = ("ratio_to_peer", "relative_error", "spread")
 ROUNDOFF = 2.0**-24
 """Unit roundoff of float32: a smaller error is luck, and is drawn at this value."""
+ROUNDED = 2 * ROUNDOFF
+"""Up to here an error is that of rounding the result to float32, which says nothing of the sum."""
 
 
 def _plain(rows: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +74,10 @@ def steps(data: RunData) -> Answer | None:
                 "Bandwidth and relative error of each reduction variant, in the course's order",
             ),
         ),
-        method=_method(data) + " Error against a float64 sum of the same random values in [0, 1).",
+        method=_method(data) + " Each variant is a step on from the one above it; from reduce4 on "
+        "a grid-stride loop adds up before the tree, and after vector shuffle it is the last step, "
+        "from a sum a block to the scalar, that differs. Error against a float64 sum of the same "
+        "random values in [0, 1).",
         table=drawn[
             ["kernel", "median_seconds", "bandwidth", "bandwidth_of_peak", "gain", *OTHERS]
         ],
@@ -104,6 +109,11 @@ def _errors(ours: pd.DataFrame, best: pd.Series) -> str:
     if ours["relative_error"].isna().any():
         return ""
     worst = ours.loc[ours["relative_error"].idxmax()]
+    if worst["relative_error"] <= ROUNDED:
+        return (
+            f"; all of them are within {units.scientific(worst['relative_error'])} of the float64 "
+            "sum, which is the rounding of the result"
+        )
     return (
         f"; its relative error is {units.scientific(best['relative_error'])}, the largest is "
         f"{units.scientific(worst['relative_error'])} ({_name(worst['kernel'])})"
@@ -125,9 +135,17 @@ def _outside(data: RunData) -> str:
 
 
 def _draw_steps(rows: pd.DataFrame) -> Figure:
-    figure, (left, right) = plots.figure(
-        1, 2, width=7.2, height=0.9 + 0.3 * len(rows), sharey=True, width_ratios=(2.2, 1)
+    tells = rows["relative_error"].max() > ROUNDED
+    figure, panels = plots.figure(
+        1,
+        2 if tells else 1,
+        width=7.2 if tells else 6.6,
+        height=0.9 + 0.28 * len(rows),
+        sharey=True,
+        squeeze=False,
+        width_ratios=(2.2, 1) if tells else (1,),
     )
+    left = panels[0][0]
     places = np.arange(len(rows))
     colors = [plots.GREY if peer else plots.BLUE for peer in rows["peer"]]
     left.barh(places, rows["bandwidth"], color=colors, height=0.62)
@@ -151,14 +169,19 @@ def _draw_steps(rows: pd.DataFrame) -> Figure:
     left.xaxis.set_major_locator(MaxNLocator(4))
     plots.format_axis(left, units.bandwidth, "x")
     left.grid(False, axis="y")
-    right.scatter(rows["relative_error"].clip(lower=ROUNDOFF), places, c=colors, s=28, zorder=3)
-    right.set_xscale("log")
-    right.set_xlim(ROUNDOFF / 2, 4 * max(rows["relative_error"].max(), 4 * ROUNDOFF))
-    right.xaxis.set_major_locator(LogLocator(base=100))
-    right.xaxis.set_minor_locator(NullLocator())
-    plots.format_axis(right, "{:.0e}".format, "x")
-    right.set_xlabel("relative error")
+    if tells:
+        _draw_errors(panels[0][1], rows, places, colors)
     return figure
+
+
+def _draw_errors(axes: Axes, rows: pd.DataFrame, places: np.ndarray, colors: list[str]) -> None:
+    axes.scatter(rows["relative_error"].clip(lower=ROUNDOFF), places, c=colors, s=28, zorder=3)
+    axes.set_xscale("log")
+    axes.set_xlim(ROUNDOFF / 2, 4 * max(rows["relative_error"].max(), 4 * ROUNDOFF))
+    axes.xaxis.set_major_locator(LogLocator(base=100))
+    axes.xaxis.set_minor_locator(NullLocator())
+    plots.format_axis(axes, "{:.0e}".format, "x")
+    axes.set_xlabel("relative error")
 
 
 def _limits(axes: Axes, rows: pd.DataFrame) -> None:
@@ -250,6 +273,12 @@ def _draw_over_n(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(16, "What does each step of a reduction gain?", ("reduction",), steps),
+    Question(
+        16,
+        "What does each step of a reduction gain?",
+        ("reduction",),
+        steps,
+        readme="reduction-steps",
+    ),
     Question(16, "Which reduction for which size, and against CUB?", ("reduction",), over_n),
 )

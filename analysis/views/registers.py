@@ -100,7 +100,7 @@ def _draw_spills(rows: pd.DataFrame) -> Figure:
         (middle, "local_bytes", units.size, "spilled a thread"),
         (below, "occupancy", units.percent, "occupancy"),
     ):
-        axes.plot(rows["granted"], rows[column], marker="o", color=plots.BLUE)
+        axes.plot(rows["granted"], rows[column], marker="o", color=plots.BLUE, clip_on=False)
         axes.set(ylabel=label)
         axes.set_ylim(bottom=0)
         plots.format_axis(axes, form)

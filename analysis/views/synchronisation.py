@@ -67,11 +67,19 @@ def ladder(data: RunData) -> Answer | None:
     if not {"syncthreads", "grid_sync", "relaunch"} <= set(steps):
         return None
     names = {rung: name for rung, _, name in RUNGS}
-    text = "A barrier costs " + ", ".join(
+    relaunch = cost["relaunch"] / cost["grid_sync"]
+    widens = cost[steps].is_monotonic_increasing
+    text = "The wider, the dearer" if widens else "Not always the wider, the dearer"
+    text += ", and" if relaunch >= MUCH else ", but"
+    text += (
+        " a new launch costs much more than a grid sync. "
+        if relaunch >= MUCH
+        else (" a new launch costs hardly more than a grid sync. ")
+    )
+    text += "A barrier costs " + ", ".join(
         f"{units.cycles(cost[name])} as {names[name]}{_time(seconds[name])}" for name in steps
     )
-    relaunch = cost["relaunch"] / cost["grid_sync"]
-    text += f": launching again is {_times(relaunch)} a grid sync"
+    text += f": launching again is {_times(relaunch)} a grid sync" + _over_shapes(data)
     if "graph_relaunch" in cost:
         node = cost["graph_relaunch"] / cost["grid_sync"]
         text += (
@@ -80,11 +88,10 @@ def ladder(data: RunData) -> Answer | None:
             + _time(seconds["graph_relaunch"])
         )
     text += _on_the_host(data)
-    widens = cost[steps].is_monotonic_increasing
     shown = pd.concat([rungs, published(set(rungs["rung"]))], ignore_index=True)
     return Answer(
         text=text + ".",
-        verdict="confirmed" if widens and relaunch > 1 + SAME else "contradicted",
+        verdict="confirmed" if widens and relaunch >= MUCH else "contradicted",
         plots=(
             Plot(
                 _draw_ladder,
@@ -93,9 +100,26 @@ def ladder(data: RunData) -> Answer | None:
             ),
         ),
         method=_method(data) + f" Blocks of {BLOCK} threads, one on every SM, clusters of {SIZE}; "
-        "a line spans all sizes and numbers of blocks an SM that were measured.",
+        "a line spans all sizes and numbers of blocks an SM that were measured. The claim is that "
+        "launching again is too expensive. Ballots and shuffles exchange values and order no "
+        "memory.",
         table=rungs[["level", "name", "latency_cycles", "latency_seconds", "least", "most"]],
         sources=data.sources("barrier") + data.sources("cluster"),
+    )
+
+
+def _over_shapes(data: RunData) -> str:
+    """A launch over a grid sync at each shape that has both, from least to most."""
+    rows = data.select("barrier", "grid_sync", "relaunch")
+    wide = rows.pivot_table(
+        index=["block", "blocks_per_sm"], columns="kernel", values="latency_cycles"
+    )
+    ratio = (wide["relaunch"] / wide["grid_sync"]).dropna()
+    if len(ratio) < 2:
+        return ""
+    return (
+        f" ({units.digits(ratio.min())} to {units.digits(ratio.max())} over all sizes and numbers "
+        "of blocks)"
     )
 
 
@@ -247,13 +271,16 @@ def warp_against_block(data: RunData) -> Answer | None:
         f"syncthreads costs {units.digits(ratio[first])} times a syncwarp in blocks of "
         f"{_warps(first)} and {units.digits(ratio[last])} times in blocks of {_warps(last)} "
         f"({units.cycles(cost['syncthreads'][last])} against {units.cycles(cost['syncwarp'][last])}"
-        "), where the assembler knows the warp to be converged and leaves no more than an "
-        "instruction that does nothing"
+        "), where the assembler knows the warp to be converged and leaves an instruction that "
+        "does nothing"
     )
     if "syncwarp_masked" in cost:
-        text += f"; a mask that it cannot know costs {units.cycles(cost['syncwarp_masked'][first])}"
+        masked = cost["syncwarp_masked"]
+        text += f". With a mask that it cannot know a syncwarp costs {units.cycles(masked[first])}"
+        if (masked > cost["syncthreads"]).all():
+            text += ", more than the block's barrier in blocks of any size"
         if "syncwarp_halves" in cost:
-            text += f", two halves with a mask each {units.cycles(cost['syncwarp_halves'][first])}"
+            text += f"; two halves with a mask each {units.cycles(cost['syncwarp_halves'][first])}"
     text += _diverged(cost)
     drawn = rows[rows["kernel"].isin(CHAINS)][["kernel", "block", "latency_cycles"]]
     drawn = drawn.assign(warps=drawn["block"] // 32, kernel=drawn["kernel"].map(_name))
@@ -283,9 +310,13 @@ def _diverged(cost: pd.DataFrame) -> str:
         return ""
     alone, warp, block = (cost[name].iloc[0] for name in wanted)
     return (
-        f"; after divergence, which costs {units.cycles(alone)} itself, they add "
-        f"{units.cycles(warp - alone)} and {units.cycles(block - alone)}"
+        f"; after divergence, which costs {units.cycles(alone)} itself, a syncwarp adds "
+        f"{_added(warp - alone)} and a syncthreads {_added(block - alone)}"
     )
+
+
+def _added(cycles: float) -> str:
+    return "nothing" if abs(cycles) < 0.5 else units.cycles(cycles)
 
 
 def _warps(block: float) -> str:

@@ -326,7 +326,7 @@ def test_declared_and_clock(run):
     clock = view.clock(data)
     assert clock is not None
     assert clock.verdict == "confirmed"
-    assert "2 of 2 cold kernels over 50.0 µs" in clock.text
+    assert "2 of 2 cold kernels over 50 µs" in clock.text
 
 
 @pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)

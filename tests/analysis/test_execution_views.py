@@ -315,7 +315,8 @@ def test_arithmetic_scales_and_memory_saturates(ask):
         answer.text
     )
     assert answer.verdict == "confirmed"
-    assert "confined by green contexts" in answer.text
+    assert "Confined by green contexts" in answer.text
+    assert "memory reaches 90% of its 8.00 TB/s with 64 SMs" in answer.text
 
 
 def test_without_green_contexts_blocks_stand_for_sms(ask):
@@ -339,7 +340,7 @@ def test_launch_returns_before_the_kernel_ends(ask):
 
 def test_blocks_a_second(ask):
     answer = ask(launch.blocks, launch_cases())
-    assert "2²⁴ blocks of 32 threads take 16.8 ms, 1.00 Gblocks/s" in answer.text
+    assert "2²⁴ blocks of 32 threads take 16.8 ms, 1.00 billion blocks a second" in answer.text
 
 
 def test_errors_name_the_call_that_tells(ask):

@@ -13,7 +13,7 @@ import pytest
 from analysis import plots
 from analysis.occupancy import resident
 from analysis.report.question import Answer, Question, RunData
-from analysis.views import carveout, mixed, occupancy, registers, residency
+from analysis.views import block_size, carveout, mixed, occupancy, registers, residency
 from results.schema import Case, Launch, Samples, Work
 from results.store import load
 
@@ -78,7 +78,7 @@ def occupancy_cases(seen: float = 0.0, wrong: int = 0) -> list[Case]:
                 smem = 232448 // blocks // 1024 * 1024 - 1024
                 blocks = resident("9.0", 64, 24, 0, smem)[0]
                 more = {"resident_blocks": [blocks + seen] * 3, "batch_cycles": [1000.0]}
-                launch = launched(64, 24, smem, blocks)
+                launch = launched(64, 24, smem, blocks, grid=SMS * blocks)
                 seconds = BYTES / little(warps, loads, width)
                 found.append(case("occupancy", "read", seconds, params, launch=launch, **more))
     return found
@@ -203,10 +203,18 @@ def test_a_driver_or_an_sm_that_disagrees_is_named(ask):
     assert answer.verdict == "contradicted"
     asked = answer.table.iloc[0]
     assert asked["of"] - asked["equal"] == 2
-    assert "differing are" in answer.text
+    assert "Differing are" in answer.text
     answer = ask(residency.agreement, occupancy_cases(seen=1.0))
     assert answer.verdict == "contradicted"
     assert "0 of 84" in answer.text
+
+
+def test_a_grid_too_small_to_fill_the_sms_is_no_evidence(ask):
+    few = launched(256, 24, 0, 8, grid=SMS * 4)
+    lone = case("schedule", "staircase", 1e-5, {"waves": 0.5}, launch=few, resident_blocks=[4.0])
+    answer = ask(residency.agreement, [*occupancy_cases(), lone])
+    assert answer.verdict == "confirmed"
+    assert "84 of 84 points of the sweeps" in answer.text
 
 
 def test_saturation_is_where_a_curve_reaches_90_percent_of_its_plateau():
@@ -252,18 +260,17 @@ def test_spills_cost_and_where_they_go(ask):
 
 
 def test_block_sizes_are_equal_until_they_are_not(ask):
-    answer = ask(registers.block_sizes, register_cases())
+    answer = ask(block_size.registers, register_cases())
     assert answer.verdict == "contradicted"
-    assert "they are equal" in answer.text
-    assert "32 (monolithic" in answer.text
-    assert ask(registers.block_sizes, register_cases(spread=0.1)).verdict == "confirmed"
+    assert "only through the warps that fit" in answer.text
+    assert "differ by at most 0.0%" in answer.text
+    assert ask(block_size.registers, register_cases(spread=0.1)).verdict == "confirmed"
 
 
 def test_l1_ends_sooner_with_more_shared_memory(ask):
     answer = ask(carveout.l1, carveout_cases())
     assert answer.verdict == "confirmed"
-    assert "holds 256 KiB" in answer.text
-    assert "100% 16 KiB" in answer.text
+    assert "with 100% over 23 KiB" in answer.text  # in the middle of 16 and 32
     # Equal ends: the claim falls.
     assert ask(carveout.l1, carveout_cases(shrinks=False)).verdict == "contradicted"
 
@@ -272,4 +279,4 @@ def test_a_middle_tile_is_best(ask):
     answer = ask(carveout.tiles, carveout_cases())
     assert answer.verdict == "confirmed"
     assert "tile of 64" in answer.text
-    assert "3.600× the time" in answer.text
+    assert "3.60× the time" in answer.text

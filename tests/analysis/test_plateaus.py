@@ -40,6 +40,14 @@ def test_a_second_partition_of_l2_is_told_from_dram():
     assert (found["l2_far"].first, found["l2_far"].last) == (16 * MIB, 32 * MIB)
 
 
+def test_a_far_partition_is_told_from_dram_though_the_step_to_it_is_the_steeper():
+    """As on an H200: 280, 525 and 686 cycles."""
+    cg = curve((16 * MIB, 280), (64 * MIB, 525), (math.inf, 686))
+    found = levels(curve((128 * KIB, 32), (16 * MIB, 280), (64 * MIB, 525), (math.inf, 686)), cg)
+    assert list(found) == ["l1", "l2_near", "l2_far", "dram"]
+    assert found["dram"].latency == 686
+
+
 def test_a_slope_is_no_plateau():
     sizes = [1 << exponent for exponent in range(12, 24)]
     assert [p.points for p in find(sizes, [40 * 1.3**index for index in range(12)])] == []

@@ -10,7 +10,7 @@ import matplotlib
 import pandas as pd
 import pytest
 
-from analysis import plots
+from analysis import plots, units
 from analysis.__main__ import main
 from analysis.report import build as builder
 from analysis.report.build import build, inline, tabulate
@@ -117,9 +117,9 @@ def test_answers_come_from_the_data(synthetic_run):
     block = found["Why 256 threads a block, not 128 or 512?"]
     assert block.verdict == "contradicted"
     assert "differ by at most 0.0%" in block.text
-    assert "32 threads lose up to 40.0% (32 resident warps)" in block.text
+    assert "32 threads up to 40.0% (32 warps an SM)" in block.text
     peers = found["Is a Python kernel as fast as libraries and CUDA C?"]
-    assert "1.314× cublas" in peers.text
+    assert "1.31× that of cuBLAS" in peers.text
     same = found["Does twice the arithmetic leave AXPY's time unchanged?"]
     assert same.verdict == "confirmed"
     assert "twice the arithmetic takes 1.000×" in same.text
@@ -160,7 +160,7 @@ def test_other_data_give_the_other_verdict(synthetic_run, record):
     assert found["Why 256 threads a block, not 128 or 512?"].verdict == "confirmed"
     same = found["Does twice the arithmetic leave AXPY's time unchanged?"]
     assert same.verdict == "contradicted"
-    assert same.text.startswith("No: twice the arithmetic takes 1.200×")
+    assert same.text.startswith("No: twice the arithmetic takes 1.20×")
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,83 @@ def test_one_kernel_one_process_is_enough(synthetic_run, record, tmp_path):
     assert "This run is not whole" in text
     assert "no end line" in text
     assert "Why 256 threads" in text
+
+
+def test_small_blocks_that_start_as_fast_as_empty_ones_are_told_apart(synthetic_run, record):
+    """With 2.5 G blocks a second at the most, one element a thread needs blocks of 160 threads."""
+    rate = 2.5e9
+    cases = []
+    for case in load(synthetic_run).files[0].cases:
+        if case.kernel == "monolithic" and case.params["block"] < 160:
+            case = slower(case, case.launch.grid[0] / rate / case.samples.time_s[0])
+        cases.append(case)
+    found = answers(RunData(load(record(cases))))["Why 256 threads a block, not 128 or 512?"]
+    assert found.verdict == "contradicted"
+    assert "The monolithic form does need 256" in found.text
+    assert "no more than 2.50 billion blocks a second" in found.text
+    assert "blocks of 32, 64, 96 and 128 threads" in found.text
+
+
+def test_the_first_screen_answers_what_is_asked_first(text):
+    head = text[text.index("<header") : text.index("</header>")]
+    assert '<a href="#02-why-256-threads-a-block-not-128-or">Why 256 threads?</a>' in head
+    assert "It need not be 256" in head
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("One. Two.", "One."),
+        ("A takes 1.5 cycles; B none.", "A takes 1.5 cycles."),
+        ("Only this.", "Only this."),
+    ],
+)
+def test_a_lead_is_the_first_clause(text, first):
+    assert builder.lead(text) == first
+
+
+def test_code_is_marked_and_the_rest_escaped():
+    assert builder.marked("a `syncwarp` <b>") == "a <code>syncwarp</code> &lt;b&gt;"
+
+
+@pytest.mark.parametrize(
+    ("label", "tick"),
+    [
+        ("1.00 TB/s", "1 TB/s"),
+        ("0 B/s", "0"),
+        ("0.00×", "0"),
+        ("0.60×", "0.6×"),
+        ("100.0%", "100%"),
+        ("12.5%", "12.5%"),
+        ("1,000", "1,000"),
+        ("2^28", "2^28"),
+    ],
+)
+def test_ticks_have_no_idle_zeros(label, tick):
+    assert plots.short(label) == tick
+
+
+def test_ticks_leave_room_for_long_labels():
+    axes = plots.figure()[1]
+    values = [1 << e for e in range(12, 33)]
+    axes.plot(values, values)
+    plots.log2_axis(axes, values, units.size)
+    assert 4 <= len(axes.get_xticks()) <= 9
+    plots.log2_axis(axes, values, lambda value: "1")
+    assert len(axes.get_xticks()) > 9
+
+
+def test_a_legend_takes_the_columns_that_fit():
+    figure, axes = plots.figure()
+    for name in (
+        "short",
+        "a name that is long enough to fill half of it",
+        "another such name, long",
+    ):
+        axes.plot([0, 1], [0, 1], label=name)
+    plots.legend(axes)
+    figure.draw_without_rendering()
+    assert axes.get_legend().get_window_extent().width < figure.bbox.width
 
 
 @pytest.fixture
@@ -275,11 +352,11 @@ def test_readme_figures_are_checked_by_their_data(synthetic_run, record, tmp_pat
     assert main(check) == 2
     assert main(["report", "--readme", str(synthetic_run)]) == 0
     digests = json.loads((tmp_path / "digests.json").read_text())
-    assert {"bandwidth-by-size", "bandwidth-by-block"} <= set(digests)
+    assert set(digests) == {"bandwidth-by-block"}
     assert main(check) == 0
     other = record([slower(c, 1.01) for c in load(synthetic_run).files[0].cases if c.samples])
     assert main(["report", "--readme", "--check", str(other)]) == 2
-    (tmp_path / "bandwidth-by-size.png").unlink()
+    (tmp_path / "bandwidth-by-block.png").unlink()
     assert main(check) == 2
 
 
