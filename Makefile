@@ -7,7 +7,10 @@ RUN ?= latest
 PROFILE ?= standard
 PROCESSES ?= 1
 NAME ?=
+JOBS ?= 2
 SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(PY) -m
+# Work-stealing leaves tests that share a fixture or a compiled kernel with one worker.
+PYTEST := pytest -q -n $(JOBS) --dist worksteal
 
 .PHONY: help setup bench test report compare verdict baseline profile sanitize lint clean
 
@@ -40,8 +43,9 @@ bench: $(SETUP) ## measure on GPU 0, store the run, print the summary, write the
 	fi
 
 test: $(SETUP) ## every test that this machine can run
-	$(PY) -m pytest -q
-	NUMBA_ENABLE_CUDASIM=1 $(PY) -m pytest -q -m simulator
+	$(PY) -m $(PYTEST) -m 'not gpu and not simulator'
+	$(SIMULATE) $(PYTEST) -m simulator
+	$(PY) -m pytest -q -m gpu
 
 report: $(SETUP) ## the report of RUN (a folder, a file, a baseline's name, or latest)
 	$(PY) -m analysis report $(RUN)
