@@ -18,6 +18,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from kernels.cuda_c import compile_cubin
+
 GATE_TIMEOUT_S = 0.5
 """The gate gives up after this. Queueing a sample takes some 100 µs; what takes half a second
 has been descheduled, or waits for the device inside its own launch."""
@@ -28,7 +30,7 @@ must go to DRAM before they make room (dirty). A kernel that writes leaves as ma
 as it found, so its own traffic is counted whole; one that only reads must not pay for others'
 writes."""
 
-_SOURCE = r"""
+SOURCE = r"""
 extern "C" __global__ void gate(volatile long long* flags, long long ticket, long long timeout_ns)
 {
     long long start, now;
@@ -95,8 +97,6 @@ class GateClock:
             Device,
             EventOptions,
             LaunchConfig,
-            Program,
-            ProgramOptions,
             Stream,
         )
         from numba import cuda
@@ -104,10 +104,7 @@ class GateClock:
         device = Device(index)
         device.set_current()
         self._device = device
-        major, minor = device.compute_capability
-        code = Program(
-            _SOURCE, "c++", ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
-        ).compile("cubin")
+        code = compile_cubin(SOURCE, device.compute_capability)
         self._gate = code.get_kernel("gate")
         self._probe = code.get_kernel("probe")
         self._sweep = code.get_kernel("sweep")

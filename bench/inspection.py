@@ -7,6 +7,8 @@ from math import prod
 from typing import Any
 
 from kernels.compat import SIMULATOR
+from kernels.compile import text_hash
+from kernels.overload import active_blocks, cubin
 from kernels.spec import Bound
 from results import schema
 
@@ -31,21 +33,11 @@ def launch_record(bound: Bound) -> schema.Launch:
         registers=overload.regs_per_thread,
         static_smem=overload.shared_mem_per_block,
         local_bytes=overload.local_mem_per_thread,
-        blocks_per_sm=_blocks_per_sm(overload, prod(launch.block), launch.dynamic_smem),
+        blocks_per_sm=active_blocks(overload, prod(launch.block), launch.dynamic_smem),
         code=_code(overload),
     )
 
 
-def _blocks_per_sm(overload: Any, threads: int, dynamic_smem: int) -> int:
-    from numba import cuda
-
-    function = overload._codelibrary.get_cufunc()
-    context = cuda.current_context()
-    return int(context.get_active_blocks_per_multiprocessor(function, threads, dynamic_smem))
-
-
 @cache
 def _code(overload: Any) -> str:
-    from kernels.compile import text_hash
-
-    return text_hash(bytes(overload._codelibrary.get_cubin().code))
+    return text_hash(cubin(overload))

@@ -180,7 +180,6 @@ def _bind(name: str, params: Params, machine: Machine) -> Bound:
         poison=poison,
         function=FUNCTIONS[name, dtype],
         arguments=(n, scalar(A), argument(x), argument(y)),
-        cache_resident=False,
     )
 
 

@@ -15,8 +15,7 @@ from numba import cuda
 from kernels import ptx
 from kernels.assembly import KINDS, Element, Value, assembly
 from kernels.barrier_block import LATE, REGISTERS, ROUNDS, all_saw, compiled, late_one, shape, wait
-from kernels.compat import SIMULATOR, argument, device, jit, on_host
-from kernels.peers import cupy_stream
+from kernels.compat import SIMULATOR, argument, device, jit, on_host, queue_zero
 from kernels.spec import Bound, Launch, Machine, Params, Unavailable, Work, WrongAnswer
 
 WARM = 2
@@ -203,7 +202,7 @@ def bind_atomic(params: Params, machine: Machine) -> Bound:
 
     def queue(stream: Any) -> None:
         for array in (counter, lost):
-            _zero(array, stream, machine)
+            queue_zero(array, stream)
         atomic_barrier[launch.grid, launch.block, stream, launch.dynamic_smem](*arguments)
 
     def poison() -> None:
@@ -233,11 +232,3 @@ def bind_atomic(params: Params, machine: Machine) -> Bound:
         reading=reading,
         cache_resident=True,
     )
-
-
-def _zero(array: Any, stream: Any, machine: Machine) -> None:
-    """Queue a memset to 0."""
-    if machine.simulator:
-        array.fill(0)
-    else:
-        array.data.memset_async(0, array.nbytes, cupy_stream(stream))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,6 @@ def allow_shared(bound: Bound) -> Bound:
     if bound.launch is not None and bound.launch.dynamic_smem:
         prepare_shared_memory(bound.overload())
     return bound
-
-
-def on_host(array: Any) -> np.ndarray:
-    """A CuPy array copied to the host; a NumPy array itself."""
-    return array.get() if hasattr(array, "get") else array
 
 
 def most_resident(sms: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> int:

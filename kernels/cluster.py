@@ -12,8 +12,9 @@ import numpy as np
 
 from kernels import cluster_source as source
 from kernels.barrier_block import LATE, all_saw
-from kernels.cluster_launch import PORTABLE_SIZE, ClusterKernel, compile_cubin, require
+from kernels.cluster_launch import PORTABLE_SIZE, ClusterKernel, driver_error, require
 from kernels.compat import on_host
+from kernels.cuda_c import compile_cubin
 from kernels.shared_memory import block_limit
 from kernels.spec import (
     Bound,
@@ -34,7 +35,9 @@ STREAM_TURNS = 128
 WINDOW = source.THREADS * source.LOADS * 16
 """Bytes of each block's shared memory that are streamed."""
 WORD = 2_654_435_761
+"""What `word` in the source multiplies by: 2^32 over the golden ratio (Knuth, TAOCP 3, 6.4)."""
 NOWHERE = 0xFFFFFFFF
+"""What a chase that did not run leaves as its end."""
 ORDERS = {"release_acquire": "sync_release", "relaxed": "sync_relaxed"}
 
 
@@ -47,12 +50,11 @@ def _cubin(cc: tuple[int, int]) -> bytes:
 def _loaded(cc: tuple[int, int], name: str, size: int, block: int) -> ClusterKernel:
     """A kernel with one block an SM. Each has its own module: permissions stay with a kernel."""
     from cuda.core import ObjectCode
-    from cuda.core._utils.cuda_utils import CUDAError
 
     code = ObjectCode.from_cubin(_cubin(cc))
     try:
         return ClusterKernel(code, name, size, block, block_limit())
-    except CUDAError as error:  # not every size above the portable one fits every GPC
+    except driver_error() as error:  # not every size above the portable one fits every GPC
         raise Unavailable(f"the driver takes no clusters of {size} blocks: {error}") from None
 
 
@@ -118,7 +120,7 @@ def _ask_without_leave(size: int, block: int, machine: Machine) -> None:
 
     try:
         code = ObjectCode.from_cubin(_cubin(machine.cc))
-        kernel = ClusterKernel(code, "sync_release", size, block, permitted=False)
+        ClusterKernel(code, "sync_release", size, block, permitted=False)
     except Exception as error:  # the library's own class, and ours where nothing fits
         message = " ".join(str(error).split())
         raise Unavailable(
@@ -126,7 +128,6 @@ def _ask_without_leave(size: int, block: int, machine: Machine) -> None:
             f"{PORTABLE_SIZE} are portable, more need the kernel's attribute "
             "NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
         ) from None
-    del kernel
 
 
 def _bind_most(params: Params, machine: Machine) -> Bound:

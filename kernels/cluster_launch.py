@@ -2,13 +2,12 @@
 
 numba and CuPy cannot give cluster dimensions at a launch. A cluster's blocks are resident
 together on one GPC, read each other's shared memory and have a barrier of their own. Needs
-compute capability 9.0; the sources take no header, so that NVRTC needs no include path.
+compute capability 9.0.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,23 +32,11 @@ def require(machine: Machine) -> None:
         raise Unavailable(f"clusters need cc 9.0, this GPU is {major}.{minor}")
 
 
-def compile_cubin(
-    source: str, cc: tuple[int, int], defines: Mapping[str, str] | None = None
-) -> Any:
-    """The CUDA C `source` compiled for `cc` (no GPU needed): a cuda.core ObjectCode.
+def driver_error() -> type[Exception]:
+    """What cuda.core raises where the driver refuses; cuda-core 1.2 gives it no public name."""
+    from cuda.core._utils.cuda_utils import CUDAError
 
-    Args:
-        source: Free of includes; kernels are ``extern "C"``.
-        defines: Macros, name to text.
-
-    Raises:
-        cuda.core's NVRTCError: with the compiler's log.
-    """
-    from cuda.core import Program, ProgramOptions
-
-    macros = "".join(f"#define {name} {text}\n" for name, text in (defines or {}).items())
-    options = ProgramOptions(std="c++17", arch=f"sm_{cc[0]}{cc[1]}")
-    return Program(macros + source, "c++", options).compile("cubin")
+    return CUDAError
 
 
 class ClusterKernel:
@@ -66,7 +53,7 @@ class ClusterKernel:
     ) -> None:
         """
         Args:
-            code: What `compile_cubin` returned.
+            code: What `kernels.cuda_c.compile_cubin` returned.
             size: Blocks a cluster, 1 to 16; more than 8 is not portable.
             block: Threads a block.
             dynamic_smem: Bytes a block.

@@ -107,6 +107,21 @@ def on_host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else array
 
 
+def cupy_stream(stream: Any) -> Any:
+    """numba's stream, as CuPy knows it."""
+    import cupy
+
+    return cupy.cuda.Stream.from_external(stream)
+
+
+def queue_zero(array: Any, stream: Any) -> None:
+    """Queue a memset of `array` to 0 on numba's stream; at once in the simulator."""
+    if hasattr(array.data, "memset_async"):
+        array.data.memset_async(0, array.nbytes, cupy_stream(stream))
+    else:
+        array.fill(0)
+
+
 # --- The simulator: one Python thread is one CUDA thread, blocks run one after another. ---
 
 

@@ -178,11 +178,15 @@ def _where(addresses: int, stride: int) -> np.ndarray:
     return (np.arange(32) % addresses * stride).astype(np.int32)
 
 
+def _blocks(params: Params, machine: Machine) -> int:
+    return {"one": 1, "sms": 2 if machine.simulator else machine.sms}[params["blocks"]]
+
+
 def _bind_access(space: str, op: str, params: Params, machine: Machine) -> Bound:
     """`params`: `addresses`, `stride` in words, `block` in threads, `blocks` (`one`, `sms`)."""
     xp, block = machine.xp, params["block"]
     where = _where(params["addresses"], params["stride"])
-    blocks = {"one": 1, "sms": 2 if machine.simulator else machine.sms}[params["blocks"]]
+    blocks = _blocks(params, machine)
     warps, value = blocks * block // 32, 3
     out = xp.zeros(WORDS, np.int32)
     start, stop, sm = (
@@ -262,15 +266,8 @@ def _bind_winner(params: Params, machine: Machine) -> Bound:
 TIMES = 4 if SIMULATOR else 32
 
 
-def _grid(params: Params, machine: Machine) -> tuple[int, int]:
-    """(blocks, threads a block)."""
-    return {"one": 1, "sms": 2 if machine.simulator else machine.sms}[params["blocks"]], params[
-        "block"
-    ]
-
-
 def _bind_increments(params: Params, machine: Machine) -> Bound:
-    blocks, block = _grid(params, machine)
+    blocks, block = _blocks(params, machine), params["block"]
     counter = machine.xp.zeros(1, np.int32)
     total = blocks * block * TIMES
 
@@ -298,7 +295,7 @@ def _bind_increments(params: Params, machine: Machine) -> Bound:
 
 
 def _bind_tickets(function: Any, params: Params, machine: Machine) -> Bound:
-    blocks, block = _grid(params, machine)
+    blocks, block = _blocks(params, machine), params["block"]
     xp, total = machine.xp, blocks * block * TIMES
     counter, taken = xp.zeros(1, np.int32), xp.empty(total, np.int32)
 

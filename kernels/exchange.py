@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from kernels.assembly import KINDS, Element, Value, assembly
 from kernels.compat import argument, device, jit, on_host
+from kernels.flags import look, put
 from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
 
 PARTNERS = {"tid ^ 1": 1, "31 - lane": 31, "tid ^ 32": 32}
@@ -23,32 +23,7 @@ WARP_PARTNERS = ("tid ^ 1", "31 - lane")
 CELLS = 1024
 """Values are round * 1024 + thread, so that no two threads of a block write the same."""
 
-_S32 = KINDS["s32"]
 CELL = np.dtype("int32")
-
-
-def _store(cells: Any, index: int, value: int) -> None:
-    cells[index] = value
-
-
-volatile_load = assembly(
-    "volatile_load",
-    "ld.volatile.s32 $0, [$1];",
-    _S32,
-    (Element(_S32),),
-    lambda cells, index: cells[index],
-    summary="cells[index], read from memory each time.",
-    memory=True,
-)
-volatile_store = assembly(
-    "volatile_store",
-    "st.volatile.s32 [$0], $1;",
-    None,
-    (Element(_S32), Value(_S32)),
-    _store,
-    summary="Write cells[index] at once.",
-    memory=True,
-)
 
 
 @device
@@ -63,7 +38,7 @@ def plain_store(cells, index, value):
     cells[index] = value
 
 
-ACCESSES = {"plain": (plain_load, plain_store), "volatile": (volatile_load, volatile_store)}
+ACCESSES = {"plain": (plain_load, plain_store), "volatile": (look, put)}
 
 
 @functools.cache

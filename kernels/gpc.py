@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from kernels import cluster_launch as cluster
-from kernels.block_log import on_host, whole_sm
+from kernels.block_log import whole_sm
+from kernels.compat import on_host
+from kernels.cuda_c import compile_cubin
 from kernels.spec import Bound, Launch, Machine, Params, Unavailable, Work, WrongAnswer
 
 SIZES = range(2, 17)
@@ -32,6 +34,8 @@ extern "C" __global__ void places(unsigned long long* out, unsigned seed, unsign
     unsigned sm, cluster;
     asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
     asm volatile("mov.u32 %0, %clusterid.x;" : "=r"(cluster));
+    /* Each cluster another stay in each launch: Knuth's multiplicative hash, then the mixing steps
+       of xxHash's 32-bit avalanche. */
     unsigned stay = (cluster + 1) * 2654435761u ^ seed;
     stay = (stay ^ stay >> 15) * 2246822519u;
     stay = (stay ^ stay >> 13) % most;
@@ -81,22 +85,16 @@ class Groups:
 
 def _launchers(machine: Machine) -> list[cluster.ClusterKernel]:
     """Every cluster size that the driver takes, with an SM a block and with two blocks an SM."""
-    code = cluster.compile_cubin(SOURCE, machine.cc)
+    code = compile_cubin(SOURCE, machine.cc)
     found = []
     for smem in (whole_sm(), 0):
         for size in SIZES:
             # Not every size above the portable one fits every GPC; how the driver says so differs.
-            with contextlib.suppress(Unavailable, *_driver_errors()):
+            with contextlib.suppress(Unavailable, cluster.driver_error()):
                 found.append(cluster.ClusterKernel(code, "places", size, THREADS, smem))
     if not found:
         raise Unavailable("the driver takes no cluster here")
     return found
-
-
-def _driver_errors() -> tuple[type[Exception], ...]:
-    from cuda.core._utils.cuda_utils import CUDAError
-
-    return (CUDAError,)
 
 
 def bind(params: Params, machine: Machine) -> Bound:

@@ -10,8 +10,7 @@ import numpy as np
 from numba import cuda
 
 from kernels import ptx
-from kernels.block_log import on_host
-from kernels.compat import argument, jit
+from kernels.compat import argument, jit, on_host
 from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
 
 LINEAR, SLOT, LANE, SM, LATER_SM, SLOTS = range(6)

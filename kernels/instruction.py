@@ -23,17 +23,13 @@ from kernels.loops import BODY, Streams
 from kernels.probes import shared_address
 from kernels.ptx import KINDS
 from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
-from kernels.switching import LOAD_USE, SWITCH
+from kernels.switching import LOAD_USE, PARTITIONS, SWITCH
 
 ROUNDS = 64
 """Rounds of a loop in one timing: 16,384 instructions a warp, 65,000 cycles of dependent FMAs."""
 ILP = (1, 2, 4, 8, 16)
 """Independent chains a warp for which the ops of `SURFACE` are compiled."""
 SURFACE = ("fma.f32", "ex2.f32", "fma.f64")
-PARTITIONS = 4
-"""Sub-partitions of an SM, each with a scheduler of its own, since Maxwell. A warp belongs to
-number %warpid mod 4, which is not promised but seen: warps of one number share one scheduler."""
-ALL = (1 << PARTITIONS) - 1
 MOST_WARPS, MOST_THREADS = 32, 1024
 """In a block, at most."""
 

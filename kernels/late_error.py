@@ -11,13 +11,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from kernels.cuda_c import compile_cubin
+
 STEPS = ("launch", "launch behind it", "query", "synchronise", "launch after", "allocate after")
 """The calls in turn; the answer is a CUresult for each."""
 FAULTS = ("address", "misaligned", "trap")
 WAIT_NS = 5_000_000
 """The kernel breaks so late that both launches have returned."""
 
-_SOURCE = r"""
+SOURCE = r"""
 extern "C" __global__ void broken(int fault, long long wait_ns, char* memory)
 {
     long long start, now;
@@ -31,13 +33,6 @@ extern "C" __global__ void empty() { }
 """
 
 
-def compiled(arch: str) -> Any:
-    """The two kernels for an architecture such as sm_90."""
-    from cuda.core import Program, ProgramOptions
-
-    return Program(_SOURCE, "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
-
-
 def codes(fault: str) -> list[int]:
     """The CUresult of each of STEPS. The calling process cannot use CUDA afterwards."""
     from cuda.bindings import driver
@@ -47,8 +42,7 @@ def codes(fault: str) -> list[int]:
     device.set_current()
     stream = device.create_stream()
     handle = int(stream.handle)
-    major, minor = device.compute_capability
-    code = compiled(f"sm_{major}{minor}")
+    code = compile_cubin(SOURCE, device.compute_capability)
     empty, broken = (
         _good(driver.cuKernelGetFunction, code.get_kernel(name).handle)
         for name in ("empty", "broken")

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numba import cuda
 
 from kernels import child, late_error, ptx
-from kernels.compat import argument, jit
+from kernels.compat import argument, cupy_stream, jit
+from kernels.cuda_c import compile_cubin
 from kernels.spec import (
     Bound,
     Family,
@@ -28,7 +30,7 @@ THREADS = 32
 ARRAY = 256
 """Elements of each array that a launch hands over; the kernel touches none."""
 
-_SOURCE = r"""
+SOURCE = r"""
 extern "C" __global__ void empty() { }
 extern "C" __global__ void two_arrays(float* x, float* y) { }
 """
@@ -76,9 +78,7 @@ def _by_cupy(pointers: list[Any]) -> Queue:
     """The current stream is CuPy's way to choose one: setting it belongs to the launch."""
     import cupy
 
-    from kernels.peers import cupy_stream
-
-    kernel = cupy.RawKernel(_SOURCE, "two_arrays" if pointers else "empty")
+    kernel = cupy.RawKernel(SOURCE, "two_arrays" if pointers else "empty")
     arguments = tuple(pointers)
 
     def queue(stream: Any) -> None:
@@ -88,19 +88,10 @@ def _by_cupy(pointers: list[Any]) -> Queue:
     return queue
 
 
-def compiled(arch: str) -> Any:
-    """The CUDA C kernels for an architecture such as sm_90."""
-    from cuda.core import Program, ProgramOptions
-
-    return Program(_SOURCE, "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
-
-
 def _core(pointers: list[Any]) -> tuple[Any, Any, tuple[Any, ...]]:
-    import numpy as np
     from cuda.core import Device, LaunchConfig
 
-    major, minor = Device().compute_capability
-    code = compiled(f"sm_{major}{minor}")
+    code = compile_cubin(SOURCE, Device().compute_capability)
     kernel = code.get_kernel("two_arrays" if pointers else "empty")
     return (
         LaunchConfig(grid=1, block=THREADS),

@@ -116,6 +116,7 @@ def _kernel(width: int) -> Any:
                 cuda.atomic.add(flags, STARTED, 1)
             if warp < warps and sm != 0 and sm != 1 + ptx.smid():
                 start = np.int64(ptx.address_of(data)) + block * slice_bytes + (thread & 31) * width
+                # Knuth's multiplicative hash, then Numerical Recipes' generator (2nd ed., 7.1).
                 random = (block * WARPS + warp) * 2654435761 + position
                 carry = np.float32(0)
                 stop = 0

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from kernels import compat
+from kernels.assembly import KINDS, Kind, Value, assembly
 from kernels.instructions import MAX_ILP, Op
-from kernels.ptx import KINDS, Kind, Value, assembly
+from kernels.probes import followed
 
 BODY = 8 if compat.SIMULATOR else 256
 """Instructions in a loop's body. 256 are 4 KiB, which an SM's innermost instruction cache holds;
@@ -178,13 +179,6 @@ def load_then_fma(counts: tuple[int, ...], cache_operator: str = "cg") -> Callab
         summary="One of several loops of a load and independent FMAs.",
         memory=True,
     )
-
-
-def followed(address: Any, steps: int) -> np.uint64:
-    """The address at which a chase over host memory ends."""
-    for _ in range(int(steps)):
-        address = ctypes.c_uint64.from_address(int(address)).value
-    return np.uint64(address)
 
 
 def _in_turn(count: int, name: str, of: int) -> list[str]:

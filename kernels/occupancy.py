@@ -23,7 +23,7 @@ from kernels.residency import (
     new_log,
     note_start,
     note_stop,
-    on_host,
+    rows,
 )
 from kernels.shared_memory import (
     block_limit,
@@ -103,7 +103,7 @@ def pin(bound: Bound, blocks: int, carveout: int = MOST_SHARED) -> None:
 
 def residency(log: Any, turns: int) -> dict[str, float | list[float]]:
     """The readings of a persistent loop of `turns` batches from its log."""
-    found = on_host(log)
+    found = rows(log)
     return {
         "resident_blocks": float(most_at_once(found)),
         "batch_cycles": mean_cycles(found) / turns,
@@ -258,7 +258,7 @@ def _bind_resident(params: Params, machine: Machine) -> Bound:
         log = new_log(grid, machine.xp)
 
         def check() -> float:
-            found = on_host(log)
+            found = rows(log)
             short = found[:, 2] - found[:, 1] < SPIN_CYCLES
             if short.any():
                 raise WrongAnswer(f"{short.sum()} of {grid} blocks did not wait {SPIN_CYCLES}")
@@ -271,7 +271,7 @@ def _bind_resident(params: Params, machine: Machine) -> Bound:
             poison=lambda: log.fill(0),
             function=spinner(values),
             arguments=(SPIN_CYCLES, 0, argument(table), argument(table), argument(log)),
-            reading=lambda: {"resident_blocks": float(most_at_once(on_host(log)))},
+            reading=lambda: {"resident_blocks": float(most_at_once(rows(log)))},
         )
 
     overload = None if SIMULATOR else bound(1, 0).overload()
@@ -291,7 +291,7 @@ DRIVER_LAUNCHES = 400
 def _bind_driver(params: Params, machine: Machine) -> Bound:
     """Ask the driver about random launches; what is queued is just one short launch."""
     example = {"block": 32, "registers": 0, "shared_share": 0.0}
-    rows: list[tuple[int, ...]] = []
+    asked: list[tuple[int, ...]] = []
     random = np.random.default_rng(machine.seed)
     for values in SPINNERS:
         overload = _bind_resident({**example, "registers": values}, machine).overload()
@@ -302,8 +302,8 @@ def _bind_driver(params: Params, machine: Machine) -> Bound:
             share = random.choice([0.0, 0.1, 1.0, 1.0])
             dynamic = int(random.uniform() * share * (block_limit() - static))
             blocks = resident_blocks(overload, threads, dynamic)
-            rows.append((threads, int(overload.regs_per_thread), static, dynamic, blocks))
-    columns = [list(column) for column in zip(*rows, strict=True)]
+            asked.append((threads, int(overload.regs_per_thread), static, dynamic, blocks))
+    columns = [list(column) for column in zip(*asked, strict=True)]
     bound = _bind_resident(example, machine)
     bound.reading = lambda: dict(zip(DRIVER_METRICS, columns, strict=True))
     return bound

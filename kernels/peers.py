@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compat import cupy_stream
+from kernels.cuda_c import compile_cubin
 from kernels.spec import Bound, Machine, Params, Work, relative_error
 
-_FLOAT4 = r"""
+SOURCE = r"""
 extern "C" __global__ void axpy_float4(long long n, float a, const float4* x, float4* y)
 {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,20 +39,11 @@ extern "C" __global__ void axpy_double2(long long n, double a, const double2* x,
 """
 
 
-def cupy_stream(stream: Any) -> Any:
-    """numba's stream, as CuPy knows it."""
-    import cupy
-
-    return cupy.cuda.Stream.from_external(stream)
-
-
 @cache
 def _compiled() -> tuple[Any, Any, Any]:
-    from cuda.core import Device, Program, ProgramOptions, Stream
+    from cuda.core import Device, Stream
 
-    major, minor = Device().compute_capability
-    options = ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
-    code = Program(_FLOAT4, "c++", options).compile("cubin")
+    code = compile_cubin(SOURCE, Device().compute_capability)
     return code.get_kernel("axpy_float4"), code.get_kernel("axpy_double2"), Stream.from_handle
 
 

@@ -44,6 +44,13 @@ def pointer(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
+def followed(address: Any, steps: int) -> np.uint64:
+    """The address at which a chase of so many steps over host memory ends."""
+    for _ in range(int(steps)):
+        address = ctypes.c_uint64.from_address(int(address)).value
+    return np.uint64(address)
+
+
 @functools.cache
 def chase(steps: int, cache: str = "ca") -> Callable:
     """`steps` dependent 8-byte global loads, each from the address that the last one read.
@@ -57,17 +64,12 @@ def chase(steps: int, cache: str = "ca") -> Callable:
     step = f"ld.global{_operator(cache)}.u64 $0, [$0];"
     lines = ["mov.u64 $0, $1;"] + [step] * _counted(steps, "steps")
 
-    def twin(address: Any) -> np.uint64:
-        for _ in range(steps):
-            address = ctypes.c_uint64.from_address(int(address)).value
-        return np.uint64(address)
-
     return assembly(
         f"chase_{steps}_{cache}",
         "\n".join(lines),
         _U64,
         (Value(_U64),),
-        twin,
+        functools.partial(followed, steps=steps),
         summary=f"{steps} dependent global loads of 8 bytes.",
         memory=True,
     )

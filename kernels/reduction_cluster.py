@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 from kernels import cluster_launch as cluster
+from kernels.cuda_c import compile_cubin
 
 NAME = "reduce_cluster"
 
@@ -125,5 +126,5 @@ reduce_cluster(const T* data, long long n, T* partials, unsigned* counter, T* re
 def load(dtype: str, loads: int, cc: tuple[int, int], size: int, block: int) -> Any:
     """The kernel ``(data, n, partials, counter, result)`` for clusters of `size` blocks."""
     defines = {**DEFINES[dtype], "LOADS": str(loads)}
-    code = cluster.compile_cubin(SOURCE, cc, defines)
+    code = compile_cubin(SOURCE, cc, defines)
     return cluster.ClusterKernel(code, NAME, size, block)

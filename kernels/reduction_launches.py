@@ -15,8 +15,7 @@ from kernels import cluster_launch as cluster
 from kernels import reduction_cluster, reduction_problem
 from kernels import reduction_tree as tree
 from kernels import reduction_warp as warp
-from kernels.compat import argument
-from kernels.peers import cupy_stream
+from kernels.compat import argument, queue_zero
 from kernels.reduction_problem import Problem
 from kernels.spec import Bound, Launch, Machine, Params, Work, scalar_error
 
@@ -220,19 +219,11 @@ def block_atomics(problem: Problem, params: Params, machine: Machine) -> Bound:
     step = Step(function, chosen.launch(problem.itemsize), arguments)
 
     def queue(stream: Any) -> None:
-        _zero(problem.result, stream, machine)
+        queue_zero(problem.result, stream)
         step.queue(stream)
 
     depth = reduction_problem.depth([(problem.n, chosen.grid)], chosen.block) + chosen.grid
     return _bound(problem, machine, [step], depth, queue=queue)
-
-
-def _zero(array: Any, stream: Any, machine: Machine) -> None:
-    """Queue a memset to 0."""
-    if machine.simulator:
-        array[:] = 0
-        return
-    array.data.memset_async(0, array.nbytes, cupy_stream(stream))
 
 
 def _one_launch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from kernels.peers import cupy_stream
+from kernels.compat import cupy_stream
 from kernels.reduction_problem import Problem, check, depth
 from kernels.spec import Bound, Machine, Params, Unavailable, Work
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from kernels.assembly import KINDS, Element, Kind, Value, assembly
+from kernels.assembly import KINDS, Element, Value, assembly
 from kernels.compat import FULL_MASK, device, jit
 from kernels.ptx import load
 
@@ -103,10 +103,6 @@ def guarded_load(dtype: str) -> Any:
     in flight together.
     """
     kind, places = PTX_KIND[dtype], width(dtype)
-    return _guarded_load(kind, places)
-
-
-def _guarded_load(kind: Kind, places: int) -> Any:
     t = [f"t{place}" for place in range(places)]
     address, left, otherwise = (f"${places + place}" for place in range(3))
     template = "\n".join(

@@ -8,7 +8,7 @@ import numpy as np
 from numba import cuda
 
 from kernels import ptx
-from kernels.compat import device
+from kernels.compat import device, on_host
 
 ENTRIES = 3
 """int64 a block: SM, start and stop on that SM's clock, cycles."""
@@ -35,9 +35,9 @@ def new_log(blocks: int, xp: Any) -> Any:
     return xp.zeros(ENTRIES * blocks, xp.int64)
 
 
-def on_host(log: Any) -> np.ndarray:
+def rows(log: Any) -> np.ndarray:
     """The log as a NumPy array of shape (blocks, ENTRIES); waits for the device."""
-    return np.asarray(log.get() if hasattr(log, "get") else log).reshape(-1, ENTRIES)
+    return np.asarray(on_host(log)).reshape(-1, ENTRIES)
 
 
 def most_at_once(log: np.ndarray) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 from numba import cuda
 
 from kernels import ptx
-from kernels.block_log import allow_shared, on_host, whole_sm
-from kernels.compat import argument, jit
+from kernels.block_log import allow_shared, whole_sm
+from kernels.compat import argument, jit, on_host
 from kernels.green import partition
 from kernels.instructions import fma_chain
 from kernels.spec import (
@@ -28,6 +28,7 @@ from kernels.spec import (
 
 STEPS, TURNS = 256, 4
 B, C = 0.999, 0.001
+"""v <- v*B + C keeps any number of FMAs near one."""
 A = 1.25
 UNROLLED, WIDTH = 4, 4
 """16-byte loads in flight a thread, and float32 a load."""

@@ -11,8 +11,8 @@ import numpy as np
 from numba import cuda
 
 from kernels import gpc, ptx
-from kernels.block_log import allow_shared, most_resident, on_host, refills, whole_sm
-from kernels.compat import argument, jit
+from kernels.block_log import allow_shared, most_resident, refills, whole_sm
+from kernels.compat import argument, jit, on_host
 from kernels.instructions import fma_chain
 from kernels.probes import shared_address
 from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
@@ -26,6 +26,7 @@ WORDS = 1024
 STEPS = 64
 _chain = fma_chain(STEPS)
 B, C = 0.999, 0.001
+"""v <- v*B + C keeps any number of FMAs near one."""
 
 
 @jit
@@ -155,21 +156,20 @@ def _launch(params: Params, machine: Machine) -> Launch:
 def _bind(
     function: Any,
     mean: str,
-    more: Callable[[Machine, Launch], tuple[Any, ...]],
+    around: Callable[[Any], tuple[Any, ...]],
     vectors: tuple[str, ...],
     params: Params,
     machine: Machine,
 ) -> Bound:
     """A kernel whose blocks log where and when they ran.
 
-    `mean` names the parameter with the blocks' mean duration, `more` gives the arguments after
-    the durations save the log, which comes at the place of None.
+    `mean` names the parameter with the blocks' mean duration; `around(log)` gives the arguments
+    after the durations, the log among them.
     """
     launch = _launch(params, machine)
     blocks, slots = launch.grid[0], residents(params, machine)
     each = durations(params.get("durations", "equal"), params[mean], blocks, machine.seed)
     log = machine.xp.empty(blocks * FIELDS, machine.xp.int64)
-    rest = tuple(argument(log) if item is None else item for item in more(machine, launch))
 
     def check() -> float:
         seen = on_host(log).reshape(blocks, FIELDS)
@@ -190,7 +190,7 @@ def _bind(
             check=check,
             poison=lambda: log.fill(-1),
             function=function,
-            arguments=(argument(machine.xp.asarray(each)), *rest),
+            arguments=(argument(machine.xp.asarray(each)), *around(argument(log))),
             reading=reading,
         )
     )
@@ -222,32 +222,31 @@ def observed(seen: np.ndarray, slots: int, vectors: tuple[str, ...] = ()) -> dic
     return {**found, **{name: VECTORS[name](seen) for name in vectors}}
 
 
-def _log_only(machine: Machine, launch: Launch) -> tuple[Any, ...]:
-    return (None,)
+def _log_only(log: Any) -> tuple[Any, ...]:
+    return (log,)
 
 
 def _bind_arithmetic(params: Params, machine: Machine) -> Bound:
     single = machine.xp.float32
-    outputs: list[Any] = []
+    out = machine.xp.empty(_launch(params, machine).grid[0] * params["block"], single)
 
-    def more(machine: Machine, launch: Launch) -> tuple[Any, ...]:
-        outputs.append(machine.xp.empty(launch.grid[0] * launch.block[0], single))
-        return single(B), single(C), None, argument(outputs[0])
+    def around(log: Any) -> tuple[Any, ...]:
+        return single(B), single(C), log, argument(out)
 
-    bound = _bind(arithmetic, "turns", more, (), params, machine)
+    bound = _bind(arithmetic, "turns", around, (), params, machine)
     logged, poisoned = bound.check, bound.poison
     expected = C / (1 - B) + (B - C / (1 - B)) * B ** (STEPS * params["turns"])
 
     def check() -> float:
         logged()
-        error = float(abs(outputs[0].astype(machine.xp.float64) / expected - 1).max())
+        error = float(abs(out.astype(machine.xp.float64) / expected - 1).max())
         if not error <= 1e-4:
             raise WrongAnswer(f"the FMAs' results are off by {error:.3g}")
         return error
 
     def poison() -> None:
         poisoned()
-        outputs[0].fill(np.nan)
+        out.fill(np.nan)
 
     bound.check, bound.poison = check, poison
     return bound
@@ -256,20 +255,19 @@ def _bind_arithmetic(params: Params, machine: Machine) -> Bound:
 def _bind_private(params: Params, machine: Machine) -> Bound:
     xp = machine.xp
     foreign = xp.zeros(1, xp.int32)
-    seen: list[Any] = []
+    addresses = xp.zeros(_launch(params, machine).grid[0], xp.uint32)
 
-    def more(machine: Machine, launch: Launch) -> tuple[Any, ...]:
-        seen.append(xp.zeros(launch.grid[0], xp.uint32))
-        return None, argument(foreign), argument(seen[0])
+    def around(log: Any) -> tuple[Any, ...]:
+        return log, argument(foreign), argument(addresses)
 
-    bound = _bind(private_memory, "cycles", more, (), params, machine)
+    bound = _bind(private_memory, "cycles", around, (), params, machine)
     logged = bound.reading
 
     def reading() -> dict[str, Any]:
         found = {
             **logged(),  # type: ignore[misc]
             "foreign_values": float(foreign[0]),
-            "shared_addresses": float(len(np.unique(on_host(seen[0])))),
+            "shared_addresses": float(len(np.unique(on_host(addresses)))),
         }
         foreign.fill(0)
         return found

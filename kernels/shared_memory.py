@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.compat import SIMULATOR
+from kernels.overload import active_blocks, driver_function
 from kernels.spec import Unavailable
 
 GRANULE = 256
@@ -38,7 +39,7 @@ def prepare_shared_memory(overload: Any, carveout: int = -1) -> None:
     from cuda.bindings import driver
 
     attributes = driver.CUfunction_attribute
-    function = overload._codelibrary.get_cufunc()
+    function = driver_function(overload)
     for attribute, value in (
         (
             attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -55,11 +56,7 @@ def resident_blocks(overload: Any, block: int, dynamic_smem: int = 0) -> int:
     """Blocks resident on an SM, says the driver; 0: it cannot be launched. 1 in the simulator."""
     if SIMULATOR:
         return 1
-    from numba import cuda
-
-    function = overload._codelibrary.get_cufunc()
-    context = cuda.current_context()
-    return int(context.get_active_blocks_per_multiprocessor(function, block, dynamic_smem))
+    return active_blocks(overload, block, dynamic_smem)
 
 
 def pin_blocks(overload: Any, block: int, blocks: int) -> int:

@@ -28,6 +28,8 @@ from kernels.spec import (
 )
 
 PARTITIONS = 4
+"""Sub-partitions of an SM, each with a scheduler of its own, since Maxwell. A warp belongs to
+number %warpid mod 4, which is not promised but seen: warps of one number share one scheduler."""
 REGISTER_FILE = 65536
 """32-bit registers an SM (CUDA programming guide, technical specifications, cc 5.0 to 12.x)."""
 ROUNDS = 128

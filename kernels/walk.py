@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.ptx import KINDS, Element, Value, Values, assembly
+from kernels.assembly import KINDS, Element, Value, Values, assembly
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -44,6 +44,6 @@ def test_nothing_below_compute_capability_9():
 @pytest.mark.ptx
 @pytest.mark.skipif(SIMULATOR, reason="the simulator compiles nothing")
 def test_compiles():
-    from kernels.cluster_launch import compile_cubin
+    from kernels.cuda_c import compile_cubin
 
     assert compile_cubin(SOURCE, (9, 0)).code

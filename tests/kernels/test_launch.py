@@ -6,8 +6,10 @@ from math import prod
 
 import pytest
 
-from kernels import child, late_error, launch
+from bench import clock
+from kernels import child, late_error, launch, peers
 from kernels.compat import SIMULATOR
+from kernels.cuda_c import compile_cubin
 from kernels.spec import Unavailable, WrongAnswer
 
 
@@ -67,7 +69,9 @@ def test_a_child_that_hangs_is_a_reason(monkeypatch):
 
 @pytest.mark.ptx
 @pytest.mark.skipif(SIMULATOR, reason="the simulator compiles nothing")
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_cuda_c_compiles(arch):
-    assert launch.compiled(arch).code
-    assert late_error.compiled(arch).code
+@pytest.mark.parametrize(
+    "module", [launch, late_error, clock, peers], ids=lambda module: module.__name__
+)
+@pytest.mark.parametrize("cc", [(7, 5), (9, 0), (12, 0)])
+def test_cuda_c_compiles(module, cc):
+    assert compile_cubin(module.SOURCE, cc).code

@@ -307,11 +307,11 @@ def test_completely_unrolled_is_a_straight_line_after_the_sum():
 @pytest.mark.parametrize("cc", [(9, 0), (10, 0), (12, 0)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_the_cluster_kernel_compiles_where_there_are_clusters(dtype: str, cc: tuple[int, int]):
-    from kernels import cluster_launch as cluster
     from kernels import reduction_cluster
+    from kernels.cuda_c import compile_cubin
 
     defines = {**reduction_cluster.DEFINES[dtype], "LOADS": "4"}
-    code = cluster.compile_cubin(reduction_cluster.SOURCE, cc, defines)
+    code = compile_cubin(reduction_cluster.SOURCE, cc, defines)
     assert bytes(code.code)[:4] == b"\x7fELF"
 
 
