@@ -12,6 +12,11 @@ SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(PY) -m
 # Work-stealing leaves tests that share a fixture or a compiled kernel with one worker.
 PYTEST := pytest -q -n $(JOBS) --dist worksteal
 
+# $(call need,variables,example): one line and exit code 3 where one of them is empty.
+SPACE := $(subst ,, )
+need = @$(foreach v,$(1),test -n "$($(v))" &&) true || \
+  { echo "warpgauge: set $(subst $(SPACE), and ,$(1)): $(2)" >&2; exit 3; }
+
 .PHONY: help setup bench test report compare verdict baseline profile sanitize lint clean
 
 help: ## this list
@@ -45,19 +50,21 @@ bench: $(SETUP) ## measure on GPU 0, store the run, print the summary, write the
 test: $(SETUP) ## every test that this machine can run
 	$(PY) -m $(PYTEST) -m 'not gpu and not simulator'
 	$(SIMULATE) $(PYTEST) -m simulator
-	$(PY) -m pytest -q -m gpu
+	$(PY) -m pytest -q -m gpu tests/bench tests/kernels
 
 report: $(SETUP) ## the report of RUN (a folder, a file, a baseline's name, or latest)
 	$(PY) -m analysis report $(RUN)
 
 compare: $(SETUP) ## A and B beside each other, as absolute, share of peak and per clock
+	$(call need,A B,make compare A=nvidia-h200 B=latest)
 	$(PY) -m analysis compare $(A) $(B)
 
 verdict: $(SETUP) ## did NEW get slower than BASE?
+	$(call need,BASE NEW,make verdict BASE=nvidia-h200 NEW=latest)
 	$(PY) -m analysis verdict $(BASE) $(NEW)
 
 baseline: $(SETUP) ## record five processes as results/baseline/NAME
-	@test -n "$(NAME)" || { echo "warpgauge: name the baseline: make baseline NAME=my-gpu" >&2; exit 3; }
+	$(call need,NAME,make baseline NAME=my-gpu)
 	$(PY) -m bench run --profile standard --processes 5 --output results/baseline/$(NAME)
 
 sanitize: $(SETUP) ## compute-sanitizer over every kernel, and over planted faults that it must report

@@ -50,7 +50,7 @@ def played(*what: str) -> tuple[list[Outcome], float]:
 @pytest.fixture(autouse=True)
 def _no_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(isolation, "_index", lambda: 0)
-    monkeypatch.setattr(isolation, "PRELOADED", [])
+    monkeypatch.setattr(isolation, "PRELOADED", [__name__])  # each child is a copy of one server
 
 
 def test_jobs_that_end_share_one_child():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 from bench.test_benchmark import Replay
@@ -20,44 +20,58 @@ def test_replay_gives_each_sample_as_a_difference():
     assert [-(timer() - timer()) for _ in range(2)] == [3e-6, 5e-6]
 
 
+REPLAYED = """
+from os import environ
+from bench import test_benchmark as front
+from results.schema import Case, Samples
+
+def measured(case, bench):
+    times = [t * float(environ["SCALE"]) for t in (1e-5, 2e-5, 3e-5)]
+    samples = Samples(times, "samples", "cold")
+    return Case("axpy", "vector", {"n": 8}, "ok", samples=samples)
+
+front.measure, front.bench_of = measured, lambda family: None
+test_benchmark = front.test_benchmark
+
+def pytest_generate_tests(metafunc):
+    metafunc.parametrize(("family", "case"), [("axpy", None)], ids=["axpy-vector"])
+"""
+RUNS = """
+import os, pytest
+compare = ["--benchmark-compare", "--benchmark-compare-fail=median:10%"]
+for scale, options in (
+    ("1.0", ["--benchmark-json=base.json", "--benchmark-save=base"]),
+    ("1.0", compare),
+    ("1.5", compare),
+):
+    os.environ["SCALE"] = scale
+    code = pytest.main(["-q", "-p", "no:cacheprovider", *options])
+    print(f"\\nended with {int(code)}", flush=True)
+"""
+
+
 def test_json_and_compare_show_device_time(tmp_path: Path):
-    """The front itself, with samples that no GPU had to give."""
-
-    def run(scale: float, *options: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "test_replayed.py").write_text(
-            textwrap.dedent(f"""
-            from bench import test_benchmark as front
-            from results.schema import Case, Samples
-
-            def measured(case, bench):
-                times = [t * {scale} for t in (1e-5, 2e-5, 3e-5)]
-                samples = Samples(times, "samples", "cold")
-                return Case("axpy", "vector", {{"n": 8}}, "ok", samples=samples)
-
-            front.measure, front.bench_of = measured, lambda family: None
-            test_benchmark = front.test_benchmark
-
-            def pytest_generate_tests(metafunc):
-                metafunc.parametrize(("family", "case"), [("axpy", None)], ids=["axpy-vector"])
-            """)
-        )
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-            cwd=tmp_path,
-            env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert run(1.0, "--benchmark-json=base.json", "--benchmark-save=base").returncode == 0
+    """The front itself, three times in one child, with samples that no GPU had to give."""
+    (tmp_path / "test_replayed.py").write_text(REPLAYED)
+    # The child of an xdist worker would take itself for one, and time nothing.
+    alone = {key: value for key, value in os.environ.items() if "PYTEST_XDIST" not in key}
+    child = subprocess.run(
+        [sys.executable, "-c", RUNS],
+        cwd=tmp_path,
+        env={**alone, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    saved, code, same, same_code, slower = re.split(r"ended with (\d)\n", child.stdout)
+    assert code == "0", saved
     (benchmark,) = json.loads((tmp_path / "base.json").read_text())["benchmarks"]
     assert (benchmark["stats"]["median"], benchmark["stats"]["rounds"]) == (2e-5, 3)
     assert (benchmark["group"], benchmark["params"]["family"]) == ("axpy", "axpy")
     assert benchmark["extra_info"] == {"params": {"n": 8}}
-    slower = run(1.5, "--benchmark-compare", "--benchmark-compare-fail=median:10%")
-    assert slower.returncode != 0
-    assert "(0001_base)" in slower.stdout
-    assert "'median' has failed PercentageRegressionCheck: 50.0" in slower.stdout + slower.stderr
-    same = run(1.0, "--benchmark-compare", "--benchmark-compare-fail=median:10%")
-    assert same.returncode == 0, same.stdout
+    assert same_code == "0", same
+    assert "(0001_base)" in same
+    # A regression ends pytest itself with an error.
+    assert child.returncode != 0
+    assert "'median' has failed PercentageRegressionCheck: 50.0" in slower

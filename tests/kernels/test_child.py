@@ -27,7 +27,7 @@ def _ends(limit_s: float) -> None:
 
 def test_a_kernel_that_never_ends_is_ended(monkeypatch):
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    _ends(8.0)
+    _ends(4.0)
 
 
 @pytest.mark.gpu
