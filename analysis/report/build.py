@@ -30,6 +30,8 @@ WORKERS = 4
 """Processes that draw at the most: each holds the runs and matplotlib, 0.3 GB."""
 PIXELS_A_POINT = 1.6
 """Widest that a figure is shown: a fifth over its print size, so that it suits the text."""
+WIDE = 470
+"""Points of width from which a figure is not shrunk to a narrow screen."""
 MARKS = {
     "confirmed": "✓",
     "contradicted": "✗",
@@ -205,10 +207,13 @@ def inline(text: str, name: str, alt: str) -> Markup:
     head, rest = text.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     width = re.search(r'width="([\d.]+)pt"', head)
-    size = f' style="max-width:{float(width[1]) * PIXELS_A_POINT:.0f}px"' if width else ""
+    points = float(width[1]) if width else 0.0
+    size = f' style="max-width:{points * PIXELS_A_POINT:.0f}px;--least:{points:.0f}px"'
+    # Too wide for a telephone: scrolls in its place, so that its texts can be read.
+    shape = ' class="wide" tabindex="0"' if points > WIDE else ""
     return Markup(
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{box[0] if box else ""} role="img" aria-label="{escape(alt)}"{size}>{rest}'
+        f'{box[0] if box else ""} role="img" aria-label="{escape(alt)}"{shape}{size}>{rest}'
     )
 
 

@@ -251,7 +251,8 @@ def why(data: RunData) -> Answer | None:
         plots=(
             Plot(_draw_shares, points, "Share of the peak bandwidth against extra FMAs an element"),
         ),
-        method=_method(data),
+        method=_method(data).partition(" Dashed:")[0].partition(" No model:")[0]
+        + " A warp's time for its elements: warps an SM over throughput, by Little's law.",
         table=_table([full, *few]),
         sources=data.sources("axpy", *CHAINS),
     )

@@ -251,7 +251,12 @@ def declared(data: RunData) -> Answer | None:
     text = (
         f"{len(rows) - len(odd)} of {len(rows)} cold streaming cases move at DRAM what they "
         f"declare, within {counters.BYTES:.0%} and the {units.size(_l2(data))} of writes that L2 "
-        f"may keep; the largest deviation beyond that is {abs(worst):.1%}"
+        "may keep; "
+        + (
+            f"the largest deviation beyond that is {abs(worst):.1%}"
+            if abs(worst) >= 0.0005
+            else "beyond that none deviates"
+        )
     )
     if odd:
         text += f". {odd[0].case}: {odd[0].text}"
@@ -319,6 +324,7 @@ def _draw_bytes(rows: pd.DataFrame) -> Figure:
     axes.axhline(1.0, color=plots.INK, linestyle=plots.MODEL, linewidth=1.1, zorder=1.5)
     axes.set(xlabel="bytes declared (grey: what L2 may keep)", ylabel="counted over declared")
     counted = rows["counted"] / rows["declared"]
+    plots.format_axis(axes, "{:.2f}".format)
     axes.set_ylim(min(0.85, counted.min() - 0.02), max(1.05, counted.max() + 0.02))
     axes.set_xscale("log", base=2)
     plots.ticks(axes, [2.0**e for e in _exponents(sizes)], units.size)

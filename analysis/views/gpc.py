@@ -82,7 +82,7 @@ def _draw(table: pd.DataFrame) -> Figure:
         plots.boxes(
             axes, places, places + 0.9, order[group], 0.8, plots.mpl.colors.to_rgba(color, 0.75)
         )
-        style = {"ha": "center", "va": "center", "fontsize": 7, "in_layout": False}
+        style = {"ha": "center", "va": "center", "fontsize": 8.5, "in_layout": False}
         for place, sm in enumerate(members["sm"]):
             axes.text(place + 0.45, order[group], str(sm), **style)
     axes.set(xlabel="SMs of the group, by number", ylim=(len(order) - 0.4, -0.6))

@@ -139,7 +139,7 @@ def _draw_threads(threads: pd.DataFrame) -> Figure:
     own = (first["x"] == THREAD[0]) & (first["y"] == THREAD[1])
     for thread in first[ends | own].itertuples():
         weight = "bold" if (thread.x, thread.y) == THREAD else "normal"
-        style = {"ha": "center", "va": "center", "fontsize": 8, "fontweight": weight}
+        style = {"ha": "center", "va": "center", "fontsize": 8.5, "fontweight": weight}
         axes.text(thread.x, thread.y, str(thread.lane), in_layout=False, **style)
     axes.set(
         xlabel="threadIdx.x", ylabel="threadIdx.y", title="Lanes of the threads of block (0, 0)"
@@ -151,7 +151,7 @@ def _draw_threads(threads: pd.DataFrame) -> Figure:
             (1.01, (rows.min() + rows.max()) / 2),
             xycoords=("axes fraction", "data"),
             va="center",
-            fontsize=8,
+            fontsize=8.5,
         )
     axes.grid(visible=False)
     return figure

@@ -231,9 +231,13 @@ def lower_wins(data: RunData) -> Answer | None:
     table = rows[[name for name in columns if name in rows]].sort_values(
         "bandwidth", ascending=False
     )
-    text = "; ".join(parts) if parts else "In no measured case do fewer resident warps win"
+    text = (
+        "No: " + "; ".join(parts)
+        if parts
+        else "Yes: in no measured case do fewer resident warps win"
+    )
     return Answer(
-        text=text[0].upper() + text[1:] + ".",
+        text=text + ".",
         verdict="confirmed" if parts else "contradicted",
         plots=(
             Plot(

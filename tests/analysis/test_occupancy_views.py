@@ -239,7 +239,7 @@ def test_fewer_warps_win_where_they_have_more_bytes_in_flight(ask):
     answer = ask(occupancy.lower_wins, [*occupancy_cases(), *register_cases()])
     assert answer.verdict == "confirmed"
     assert "bytes in flight" in answer.text
-    assert answer.text.startswith("4 warps with 8 loads of 16 bytes")
+    assert answer.text.startswith("No: 4 warps with 8 loads of 16 bytes")
     assert "it spills" in answer.text
 
 

@@ -60,7 +60,10 @@ def test_every_figure_is_seen_and_legible(page):
         assert box["height"] > 100
         assert min(box["width"], width) >= 0.75 * min(width, 550)
         assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
+        room = figures.nth(index).locator("xpath=..").evaluate("figure => figure.clientWidth")
+        scrolls = figures.nth(index).evaluate("svg => svg.classList.contains('wide')")
+        assert scrolls or box["x"] + box["width"] <= width
+        assert box["x"] + min(box["width"], room) <= width
     sizes = page.evaluate(
         """[...document.querySelectorAll("figure svg text")].map(text =>
            parseFloat(getComputedStyle(text).fontSize)
@@ -144,7 +147,7 @@ def test_the_keyboard_reaches_the_answers(page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the answers"
     page.keyboard.press("Enter")
-    assert page.url.endswith("#content")
+    page.wait_for_url("**/index.html#content")  # the browser follows a link in its own time
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
