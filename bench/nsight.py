@@ -124,7 +124,7 @@ def environment() -> dict[str, str]:
 
 
 def parse(text: str) -> Output:
-    """The launches of an output, raw page (a column a metric) or details page (a row a metric).
+    """The launches of a raw page: a column a metric, a row a launch.
 
     Everything around the table (`==PROF==` lines, what the program printed) is passed over. Of an
     output that was cut off, the last case is left out, for launches of it may be missing.
@@ -138,7 +138,7 @@ def parse(text: str) -> Output:
         return Output(problems=[*problems, "the profiler wrote no table"])
     header, *body = csv.reader(line for line in lines[start:] if line.startswith('"'))
     rows = [dict(zip(header, row, strict=True)) for row in body if len(row) == len(header)]
-    launches = _long(rows) if "Metric Name" in header else _wide(rows, header)
+    launches = _launches(rows, header)
     if torn or len(rows) < len(body):
         problems.append("its table is cut off; the last case is left out")
         last = launches[-1].case if launches else None
@@ -148,23 +148,13 @@ def parse(text: str) -> Output:
     return Output(launches, problems)
 
 
-def _wide(rows: list[dict[str, str]], header: list[str]) -> list[Launch]:
-    """The raw page: the first row holds units, in the columns of metrics only."""
+def _launches(rows: list[dict[str, str]], header: list[str]) -> list[Launch]:
+    """The first row holds units, in the columns of metrics only."""
     if not rows or rows[0]["ID"]:
         return []
     units, rows = rows[0], rows[1:]
     metrics = [name for name in header if "__" in name]
     return [_launch(row, {name: (row[name], units[name]) for name in metrics}) for row in rows]
-
-
-def _long(rows: list[dict[str, str]]) -> list[Launch]:
-    """The details page: the rows of a launch share its ID."""
-    found: dict[str, tuple[dict[str, str], dict[str, tuple[str, str]]]] = {}
-    for row in rows:
-        if row["ID"]:
-            _, metrics = found.setdefault(row["ID"], (row, {}))
-            metrics[row["Metric Name"]] = row["Metric Value"], row["Metric Unit"]
-    return [_launch(row, metrics) for row, metrics in found.values()]
 
 
 def _launch(row: dict[str, str], metrics: dict[str, tuple[str, str]]) -> Launch:
