@@ -48,7 +48,7 @@ bench: $(SETUP) ## measure on GPU 0, store the run, print the summary, write the
 	fi
 
 test: $(SETUP) ## every test that this machine can run
-	$(PY) -m $(PYTEST) -m 'not gpu and not simulator'
+	$(PY) -m $(PYTEST) -m 'not gpu and not simulator and not thorough'
 	$(SIMULATE) $(PYTEST) -m simulator
 	$(PY) -m pytest -q -m gpu tests/bench tests/kernels
 
