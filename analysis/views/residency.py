@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -18,6 +20,9 @@ from results.schema import Case, key
 
 VECTORS = ("threads", "registers", "static_smem", "dynamic_smem", "blocks")
 """What the driver was asked and what it said: the metrics driver_<name>."""
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+RULES = ("occupancy-cases.csv", "occupancy-rules.csv")
+"""Launches on chips of every compute capability with the answers of NVIDIA's cuda_occupancy.h."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +40,28 @@ class Agreement:
 
 
 def agreement(data: RunData) -> Answer | None:
-    """The calculator against the driver, and the driver against what was seen on the SMs."""
+    """The calculator against NVIDIA's rules and against the driver, and the driver against what was
+    seen on the SMs."""
     cc = _cc(data)
-    launches = _driver_launches(data)
+    launches = _driver_launches(data).assign(cc=cc)
     if cc is None or launches.empty:
         return None
-    found = [_against_rules("the calculator equals the driver on", "random launches", cc, launches)]
-    recorded = _recorded_launches(data)
+    found = [
+        _calculated(
+            "the calculator equals NVIDIA's published rules on",
+            "reference launches",
+            _reference_launches(),
+        ),
+        _calculated("the driver on", "random launches", launches),
+    ]
+    recorded = _recorded_launches(data).assign(cc=cc)
     if not recorded.empty:
-        found.append(_against_rules("and on", "launches that were measured", cc, recorded))
+        found.append(_calculated("and on", "launches that were measured", recorded))
     seen = _observed(data)
     if seen.of:
         found.append(seen)
     limiters = Counter(
-        " and ".join(_rule(cc, row)[1]).replace("_", " ") for row in launches.to_dict("records")
+        " and ".join(_rule(row)[1]).replace("_", " ") for row in launches.to_dict("records")
     )
     whole = all(count.equal == count.of for count in found)
     differing = [text for count in found for text in count.differing][:3]
@@ -58,7 +71,7 @@ def agreement(data: RunData) -> Answer | None:
         + ("" if whole else f". Differing are {', '.join(differing)}")
     )
     table = pd.DataFrame([{"comparison": f.what, "equal": f.equal, "of": f.of} for f in found])
-    shown = launches.assign(calculated=[_rule(cc, row)[0] for row in launches.to_dict("records")])
+    shown = launches.assign(calculated=[_rule(row)[0] for row in launches.to_dict("records")])
     shown = shown.groupby(["calculated", "blocks"]).size().reset_index(name="launches")
     return Answer(
         text=text + ".",
@@ -70,9 +83,11 @@ def agreement(data: RunData) -> Answer | None:
                 "Resident blocks by the driver against those by the rules, for random launches",
             ),
         ),
-        method="The calculator knows the rules and asks nobody; the driver is asked for kernels of "
-        "several register counts, with random block sizes and shared memory; a block notes its SM "
-        "and when it starts and stops, and most at once on one SM is what was observed. What held "
+        method="The calculator knows the rules and asks nobody; reference launches are for every "
+        "compute capability from 5.0 on, with the answers of NVIDIA's cuda_occupancy.h; the driver "
+        "is asked for kernels of several register counts, with random block sizes and shared "
+        "memory; a block notes its SM and when it starts and stops, and most at once on one SM is "
+        "what was observed. What held "
         f"the random launches down: {_tell(limiters)}. "
         "Grids too small to fill all SMs do not count.",
         table=table,
@@ -124,23 +139,31 @@ def _recorded_launches(data: RunData) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*VECTORS, "carveout"]).drop_duplicates(ignore_index=True)
 
 
-def _rule(cc: str, row: dict[str, int]) -> tuple[int, tuple[str, ...]]:
+def _reference_launches() -> pd.DataFrame:
+    tables = [pd.read_csv(REFERENCE / name, comment="#", dtype={"cc": str}) for name in RULES]
+    rows = pd.concat(tables).rename(columns={"regs": "registers"})
+    return rows.fillna({"carveout": -1, "barriers": 1})
+
+
+def _rule(row: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
     try:
         return resident(
-            cc,
+            row["cc"],
             row["threads"],
             row["registers"],
             row["static_smem"],
             row["dynamic_smem"],
-            None if row["carveout"] < 0 else row["carveout"],
+            None if row["carveout"] < 0 else int(row["carveout"]),
+            int(row.get("barriers", 1)),
         )
     except UserError:
         return -1, ("unknown compute capability",)
 
 
-def _against_rules(what: str, things: str, cc: str, launches: pd.DataFrame) -> Agreement:
+def _calculated(what: str, things: str, launches: pd.DataFrame) -> Agreement:
+    """The calculator's blocks against those that each launch has beside it."""
     rows = launches.to_dict("records")
-    wrong = [row for row in rows if _rule(cc, row)[0] != row["blocks"]]
+    wrong = [row for row in rows if _rule(row)[0] != row["blocks"]]
     return Agreement(
         what,
         things,
@@ -148,8 +171,8 @@ def _against_rules(what: str, things: str, cc: str, launches: pd.DataFrame) -> A
         len(rows),
         tuple(
             f"{row['threads']} threads, {row['registers']} registers, "
-            f"{row['static_smem'] + row['dynamic_smem']} B: rules {_rule(cc, row)[0]}, driver "
-            f"{row['blocks']}"
+            f"{row['static_smem'] + row['dynamic_smem']} B on a {row['cc']}: calculated "
+            f"{_rule(row)[0]}, not {row['blocks']}"
             for row in wrong
         ),
     )

@@ -20,13 +20,13 @@ from analysis.occupancy import occupancy, resident
 from analysis.occupancy_limits import LIMITS, limits_of
 from results.errors import UserError
 
-HERE = Path(__file__).parent
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 HEADER = "cc,threads,regs,static_smem,dynamic_smem"
 SIZES = ("threads", "regs", "static_smem", "dynamic_smem")
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
-    lines = (HERE / name).read_text(encoding="utf-8").splitlines()
+    lines = (REFERENCE / name).read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
@@ -41,7 +41,7 @@ def run(*options: object) -> int:
 
 
 @pytest.mark.parametrize(
-    "row", rows_of("occupancy_cases.csv"), ids=lambda row: ",".join(row.values())
+    "row", rows_of("occupancy-cases.csv"), ids=lambda row: ",".join(row.values())
 )
 def test_handed_case(row: dict[str, str]) -> None:
     answer = occupancy(row["cc"], *(int(row[name]) for name in SIZES))
@@ -50,14 +50,14 @@ def test_handed_case(row: dict[str, str]) -> None:
 
 
 def test_oracle_covers_every_compute_capability() -> None:
-    rows = rows_of("occupancy_oracle.csv")
+    rows = rows_of("occupancy-rules.csv")
     assert {row["cc"] for row in rows} == set(LIMITS)
     assert len(rows) > 2500
 
 
 @pytest.mark.parametrize("cc", LIMITS)
 def test_equals_nvidias_header(cc: str) -> None:
-    for row in rows_of("occupancy_oracle.csv"):
+    for row in rows_of("occupancy-rules.csv"):
         if row["cc"] == cc:
             sizes = [int(row[name]) for name in (*SIZES, "carveout", "barriers")]
             answer = occupancy(cc, *sizes)
@@ -247,9 +247,9 @@ def test_text_and_json_agree(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_batch_keeps_columns_and_adds_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--batch", HERE / "occupancy_cases.csv") == 0
+    assert run("--batch", REFERENCE / "occupancy-cases.csv") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert len(rows) == len(rows_of("occupancy_cases.csv"))
+    assert len(rows) == len(rows_of("occupancy-cases.csv"))
     assert all(row["blocks"] == row["blocks_given"] for row in rows)
     assert rows[4]["note"] == "naive division says 6"
     assert rows[7]["limiters"] == "warps+blocks"
@@ -305,7 +305,7 @@ def test_missing_and_clashing_options() -> None:
     with pytest.raises(UserError, match="needs --cc, --threads and --regs"):
         run("--cc", "9.0")
     with pytest.raises(UserError, match="give it no other option"):
-        run("--batch", HERE / "occupancy_cases.csv", "--dynamic-smem", 1)
+        run("--batch", REFERENCE / "occupancy-cases.csv", "--dynamic-smem", 1)
 
 
 def test_a_hundred_thousand_rows_take_under_five_seconds(
