@@ -78,7 +78,7 @@ class Section:
 
 
 def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], list[str]]:
-    """Write `output`/index.html and `output`/figures/.
+    """Write `output`/index.html and `output`/figures/, which loses the figures it had.
 
     Returns (errors, problems): what a view could not answer because of an error of its own, and
     what is not whole about the runs.
@@ -87,6 +87,8 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
     traceback goes to stderr.
     """
     output.mkdir(parents=True, exist_ok=True)
+    for figure in (output / "figures").glob("[0-9][0-9]-*.*"):
+        figure.unlink()  # of an earlier page, whose questions may have been others
     runs = [RunData(recording) for recording in recordings]
     asked = questions()
     jobs = [

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import pandas as pd
+from matplotlib.figure import Figure
 
-from analysis.report.question import Answer, Question, RunData
+from analysis import plots
+from analysis.report.question import Answer, Plot, Question, RunData
 
 WARP = 32
 GUIDE = {
@@ -68,17 +70,49 @@ def cases(data: RunData) -> Answer | None:
         text += f"; of {len(loose)} that it does not, {well} ended well all the same"
         if len(bad):
             text += f" and {len(bad)} did not: {_list(bad)}"
+    drawn = table.assign(program="(" + table["case"] + ") " + table["program"])
+    drawn = drawn[["program", "by the guide", "outcome"]]
     hangs = table["outcome"].str.contains("ended|timed").any()
     return Answer(
         text=("It can. " if hangs else "Not here. ") + text + ".",
         # The claim is that a barrier in a branch hangs.
         verdict="contradicted" if len(broken) or not hangs else "confirmed",
+        plots=(
+            Plot(draw_outcomes, drawn, "How each program ended, and what the guide says of it"),
+        ),
         method="Each program once in a process of its own, which is killed when the kernel does "
         "not end within a second. Half of the threads write late, so that who reads too early "
         "reads a wrong word; who waits for a flag gives up after 2 million cycles.",
         table=table,
         sources=data.sources("branch"),
     )
+
+
+ENDS = {
+    "done": plots.GREEN,
+    "wrong data": plots.ORANGE,
+    "timed out": plots.VERMILION,
+    "never ended": plots.PURPLE,
+}
+
+
+def draw_outcomes(rows: pd.DataFrame) -> Figure:
+    """A row a program: how it ended, as `outcome` words it, and beside it what the guide says."""
+    ends = list(ENDS)
+    places = [ends.index(text.split(" (")[0]) for text in rows["outcome"]]
+    figure, axes = plots.figure(width=7.4, height=1.0 + 0.27 * len(rows))
+    axes.scatter(
+        places, range(len(rows)), s=110, marker="s", color=[ENDS[ends[place]] for place in places]
+    )
+    axes.set_yticks(range(len(rows)), rows["program"])
+    axes.set_xticks(range(len(ends)), [end.replace(" ", "\n") for end in ends])
+    axes.tick_params(axis="x", top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.set(xlim=(-0.5, len(ends) - 0.5), ylim=(len(rows) - 0.4, -0.6))
+    style = {"va": "center", "fontsize": 9, "xycoords": ("axes fraction", "data")}
+    for place, text in enumerate(rows["by the guide"]):
+        axes.annotate(text, (1.03, place), **style)
+    axes.annotate("guide:", (1.03, -1), **style)
+    return figure
 
 
 def _list(rows: pd.DataFrame) -> str:

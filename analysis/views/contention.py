@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -11,6 +12,7 @@ from analysis import plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
 
 STRIDE = 32
+WARP = 32
 NEAR = 0.1
 ACCESSES = {
     "store_shared": "write, shared",
@@ -195,10 +197,13 @@ def _draw_counters(rows: pd.DataFrame) -> Figure:
 def winner(data: RunData) -> Answer | None:
     """Which of a block's writes to one word stays."""
     found: list[dict[str, Any]] = []
+    writes: list[pd.DataFrame] = []
     for process, case in data.vectors("contention", "winner"):
         stayed = case.metrics.get("winner")
         if isinstance(stayed, list) and stayed and isinstance(case.params.get("block"), int):
-            lanes = pd.Series(stayed).astype(int) % 32
+            lanes = pd.Series(stayed).astype(int) % WARP
+            where = f"{case.params['block']} threads, {case.params.get('space')}"
+            writes.append(pd.DataFrame({"where": where, "lane": lanes}))
             found.append(
                 {
                     "process": process,
@@ -220,7 +225,7 @@ def winner(data: RunData) -> Answer | None:
     parts = [
         f"lane {row['lane']} in {units.percent(row['share'])} of the trials with {row['block']} "
         f"threads in {row['space']} memory"
-        + (f" ({row['threads']} different threads)" if row["block"] > 32 else "")
+        + (f" ({row['threads']} different threads)" if row["block"] > WARP else "")
         for row in table.to_dict("records")
     ]
     always = table["lane"].nunique() == 1 and (table["share"] == 1).all()
@@ -232,14 +237,36 @@ def winner(data: RunData) -> Answer | None:
         if always
         else f"The write that stays is that of {'; '.join(parts)}"
     )
+    shares = pd.concat(writes).groupby("where")["lane"].value_counts(normalize=True)
+    drawn = shares.rename("share").reset_index()
     return Answer(
         text=text + ".",
         verdict="observed, not promised",
+        plots=(Plot(_draw_winners, drawn, "Share of the trials in which a lane's write stays"),),
         method="All threads of a block write their number to one word, in 64 blocks a trial each; "
         "the guide promises that one write stays, not which.",
         table=table.rename(columns={"share": "share of trials", "threads": "winners"}),
         sources=data.sources("contention", "winner"),
     )
+
+
+def _draw_winners(rows: pd.DataFrame) -> Figure:
+    series = list(dict.fromkeys(rows["where"]))
+    figure, axes = plots.figure(height=1.1 + 0.35 * len(series))
+    every = np.arange(WARP)
+    style = {"va": "center", "fontsize": 9, "xycoords": ("axes fraction", "data")}
+    for place, where in enumerate(series):
+        part = rows[rows["where"] == where]
+        lane = part["lane"].to_numpy()
+        plots.boxes(axes, every - 0.42, every + 0.42, place, 0.75, (0.5, 0.5, 0.5, 0.15))
+        plots.boxes(axes, lane - 0.42, lane + 0.42, place, 0.75, plots.SHADES(part["share"]))
+        axes.annotate(units.percent(part["share"].max()), (1.02, place), **style)
+    axes.annotate("most:", (1.02, -1), **style)
+    axes.set_yticks(range(len(series)), series)
+    axes.set(xlabel="lane whose write stays", xticks=(0, 8, 16, 24, 31), xlim=(-0.6, WARP - 0.4))
+    axes.set_ylim(len(series) - 0.4, -0.6)
+    axes.grid(visible=False)
+    return figure
 
 
 QUESTIONS = (

@@ -331,6 +331,9 @@ def waiting(data: RunData) -> Answer | None:
     return Answer(
         text=text[0].upper() + text[1:] + ".",
         verdict="confirmed" if rows["done"].all() else "contradicted",
+        plots=(
+            Plot(_draw_waiting, _came_through(rows), "Lanes that came through, and the cycles"),
+        ),
         method="One warp; whoever waits gives up after 20 million cycles. Since Volta, lanes of "
         "one warp are promised to make progress while others wait.",
         table=rows[["kernel", "completed_lanes", "of", "handover_cycles", "wait_cycles"]].rename(
@@ -338,6 +341,39 @@ def waiting(data: RunData) -> Answer | None:
         ),
         sources=data.sources("divergence", *dict.fromkeys(rows["kernel"])),
     )
+
+
+def _came_through(rows: pd.DataFrame) -> pd.DataFrame:
+    """Share of the lanes that were served, and what the wait took, cycles; the worst case."""
+    names = {
+        "hand_over": "two branches wait in turn",
+        "lock_in_loop": "lock released inside the loop",
+        "lock_after_loop": "lock released after the loop",
+    }
+    found = rows.assign(
+        program=rows["kernel"].map(names),
+        share=rows["completed_lanes"] / rows["of"],
+        cycles=rows["wait_cycles"].fillna(rows["handover_cycles"]),
+    )
+    return found.groupby("program", as_index=False, sort=False).agg(
+        share=("share", "min"), cycles=("cycles", "max"), lanes=("of", "first")
+    )
+
+
+def _draw_waiting(rows: pd.DataFrame) -> Figure:
+    figure, axes = plots.figure(height=0.9 + 0.45 * len(rows))
+    axes.barh(range(len(rows)), rows["share"], 0.6, color=plots.BLUE)
+    for place, row in enumerate(rows.itertuples()):
+        each = " a turn" if row.lanes < WARP else " for all"
+        told = units.cycles(row.cycles) + each if row.share >= 1 else "gave up"
+        style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+        axes.annotate(told, (row.share, place), **style)
+    axes.set_yticks(range(len(rows)), rows["program"])
+    axes.set(xlabel="lanes that came through", xlim=(0, 1.45), ylim=(len(rows) - 0.4, -0.6))
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    plots.format_axis(axes, units.percent, "x")
+    axes.grid(visible=False, axis="y")
+    return figure
 
 
 QUESTIONS = (

@@ -1,4 +1,4 @@
-"""Exchanges through shared memory: what a barrier makes visible, and barriers that vote."""
+"""Exchanges through shared memory: what a barrier makes visible."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from analysis.report.question import Answer, Plot, Question, RunData, Verdict
 BARRIERS = {"no_barrier": "no barrier", "syncwarp": "syncwarp", "syncthreads": "syncthreads"}
 ACROSS = "tid ^ 32"
 """The one partner that is in another warp."""
-VOTES = ("syncthreads_count", "syncthreads_and", "syncthreads_or")
-
-
-# Row 17: wrong reads
 
 
 def visibility(data: RunData) -> Answer | None:
@@ -98,40 +94,6 @@ def _draw_shares(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-# Row 19: barriers that vote
-
-
-def votes(data: RunData) -> Answer | None:
-    """Right answers, and what they cost against a plain barrier where that was measured."""
-    rows = data.select("exchange", *VOTES)
-    if set(rows["kernel"]) != set(VOTES):
-        return None
-    answers = sum(work["operations"] for work in rows["work"])
-    text = (
-        "syncthreads_count, syncthreads_and and syncthreads_or answer every thread right, "
-        f"{units.count(answers)} answers from no thread to all of a block"
-    )
-    table = rows[["kernel", "block"]]
-    cost = data.select("barrier", "syncthreads", *VOTES)
-    if not cost.empty and cost["latency_cycles"].notna().any():
-        table = cost[["kernel", *({"block", "warps"} & set(cost)), "latency_cycles"]]
-        by_kernel = cost.groupby("kernel")["latency_cycles"].median()
-        if {"syncthreads", *VOTES} <= set(by_kernel.index):
-            slowest = by_kernel[list(VOTES)].max()
-            text += (
-                f"; they cost up to {units.cycles(slowest)} where a plain barrier costs "
-                f"{units.cycles(by_kernel['syncthreads'])}"
-            )
-    return Answer(
-        text=text + ".",
-        verdict="confirmed",
-        method="Each thread's answer is stored and compared with a count on the host.",
-        table=table,
-        sources=data.sources("exchange", *VOTES),
-    )
-
-
 QUESTIONS = (
     Question(17, "Does a barrier make earlier writes visible?", ("exchange",), visibility),
-    Question(19, "Are the barriers that vote right?", ("exchange",), votes),
 )

@@ -186,14 +186,34 @@ def private_memory(data: RunData) -> Answer | None:
         )
         + f", and found {'no word' if foreign == 0 else f'{foreign:.0f} words'} of others in it"
     )
+    names = {
+        "resident_blocks": "blocks on an SM at once",
+        "shared_addresses": "addresses of their arrays",
+        "foreign_values": "words of others that they found",
+    }
+    drawn = pd.DataFrame({"what": names.values(), "count": row[list(names)].astype(float)})
     return Answer(
         text=text + ".",
         verdict="confirmed" if foreign == 0 else "contradicted",
+        plots=(Plot(_draw_private, drawn, "Blocks on an SM, their addresses, and foreign words"),),
         method="Each block writes words that no other does, waits while its neighbours do the "
         "same, and reads them all back.",
         table=rows[["block", "resident_blocks", "shared_addresses", "foreign_values"]],
         sources=data.sources("schedule", "private_memory"),
     )
+
+
+def _draw_private(rows: pd.DataFrame) -> Figure:
+    figure, axes = plots.figure(height=1.9)
+    axes.barh(range(len(rows)), rows["count"], 0.6, color=plots.BLUE)
+    for place, count in enumerate(rows["count"]):
+        style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
+        axes.annotate(f"{count:.0f}", (count, place), **style)
+    axes.set_yticks(range(len(rows)), rows["what"])
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xticks=[])
+    axes.spines["bottom"].set_visible(False)
+    axes.grid(visible=False)
+    return figure
 
 
 QUESTIONS = (

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from analysis import plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
-from analysis.views.branch import outcome
+from analysis.views.branch import draw_outcomes, outcome
 from results.schema import Case
 
 WARP = 32
@@ -155,9 +155,15 @@ def full(data: RunData) -> Answer | None:
         )
     kept = rows[rows["guide"] == "done"]
     good = (kept["outcome"] == "done").all()
+    drawn = rows[["other", "guide", "outcome"]].set_axis(
+        ["program", "by the guide", "outcome"], axis=1
+    )
     return Answer(
         text=text + ".",
         verdict="confirmed" if good else "contradicted",
+        plots=(
+            Plot(draw_outcomes, drawn, "How syncwarp ended, by what the warp's other half does"),
+        ),
         method="Each case once, in a process of its own that is killed when the kernel does not "
         "end within a second; who waits for a flag gives up after 2 million cycles.",
         table=rows[["other", "guide", "outcome", "wrong_reads", "gave_up"]].rename(

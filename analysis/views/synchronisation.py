@@ -340,50 +340,7 @@ def _draw_warps(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-# Row 19: what a vote adds
-
-
-def votes(data: RunData) -> Answer | None:
-    """syncthreads_count, _and and _or against a plain barrier, over warps a block."""
-    rows = data.select("barrier")
-    kinds = ["syncthreads_count", "syncthreads_and", "syncthreads_or"]
-    rows = rows[rows["kernel"].isin(["syncthreads", *kinds])] if not rows.empty else rows
-    if rows.empty:
-        return None
-    rows = rows[rows["blocks_per_sm"] == 1]
-    cost = rows.pivot_table(index="block", columns="kernel", values="latency_cycles").dropna()
-    if cost.empty or not {"syncthreads", *kinds} <= set(cost):
-        return None
-    first, last = cost.index[0], cost.index[-1]
-    text = "To vote costs, with the result read, " + " and ".join(
-        f"{units.cycles(cost.loc[block, kinds].max())} in blocks of {_warps(block)} where the "
-        f"plain barrier costs {units.cycles(cost.loc[block, 'syncthreads'])}"
-        for block in dict.fromkeys((first, last))
-    )
-    drawn = rows.assign(warps=rows["block"] // 32)[["kernel", "warps", "latency_cycles"]]
-    return Answer(
-        text=text + ".",
-        verdict="measured",
-        plots=(Plot(_draw_votes, drawn, "Cycles of barriers that vote against warps a block"),),
-        method=_method(data) + " Each vote decides the next, so that none is dropped or overlaps.",
-        table=rows[["kernel", "block", "latency_cycles", "latency_seconds"]],
-        sources=data.sources("barrier", "syncthreads", *kinds),
-    )
-
-
-def _draw_votes(rows: pd.DataFrame) -> Figure:
-    figure, axes = plots.figure(height=3.2)
-    plots.lines(axes, rows, "warps", "latency_cycles", "kernel")
-    plots.format_axis(axes, units.cycles)
-    plots.log2_axis(axes, rows["warps"], units.count)
-    axes.set(xlabel="warps a block")
-    axes.set_ylim(bottom=0)
-    plots.legend(axes, columns=2)
-    return figure
-
-
 QUESTIONS = (
-    Question(19, "What does a barrier that votes cost?", ("barrier",), votes),
     Question(
         23, "Is syncwarp really much cheaper than syncthreads?", ("barrier",), warp_against_block
     ),

@@ -144,19 +144,3 @@ def test_a_wrong_read_behind_a_barrier_contradicts(record: Record):
     found = answered(exchange.visibility(run))
     assert found.verdict == "contradicted"
     assert "inside a warp without a barrier up to 3.0% are wrong" in found.text
-
-
-def test_votes(record: Record):
-    cases = [
-        Case("exchange", name, {"block": 256, "rounds": 65}, "ok", work=Work(operations=100))
-        for name in exchange.VOTES
-    ]
-    run = RunData(load(record(cases, family="exchange")))
-    found = answered(exchange.votes(run))
-    assert "300 answers" in found.text
-    assert exchange.visibility(run) is None
-
-
-def test_two_of_the_votes_are_not_all(record: Record):
-    cases = [Case("exchange", name, {"block": 256, "rounds": 65}, "ok") for name in exchange.VOTES]
-    assert exchange.votes(RunData(load(record(cases[:2], family="exchange")))) is None

@@ -16,7 +16,7 @@ from analysis.report import build as builder
 from analysis.report.build import build, inline, tabulate
 from analysis.report.question import GROUPS, Answer, Plot, Question, RunData, questions
 from results.schema import Case
-from results.store import load
+from results.store import BASELINES, load
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 ROOT = Path(__file__).parents[2]
@@ -292,6 +292,15 @@ def test_the_same_run_gives_the_same_page(synthetic_run, tmp_path, one_question)
     assert pages[0] == pages[1]
 
 
+def test_figures_of_an_earlier_page_do_not_stay(synthetic_run, tmp_path, one_question):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "99-a-question-of-old.svg").write_text("<svg/>")
+    (tmp_path / "figures" / "mine.svg").write_text("<svg/>")
+    build([load(synthetic_run)], tmp_path)
+    left = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert left == {"mine.svg", *(f"{one_question[0].slug}.{kind}" for kind in ("svg", "png"))}
+
+
 def test_several_runs_are_set_side_by_side(synthetic_run, record, tmp_path, one_question):
     other = load(record(load(synthetic_run).files[0].cases[2:]))
     assert build([load(synthetic_run), other], tmp_path / "report") == ([], [])
@@ -437,3 +446,14 @@ def test_a_plot_draws_its_own_data_and_nothing_else(synthetic_run):
                 assert isinstance(plot, Plot)
                 copy = pd.read_csv(io.StringIO(plot.data.to_csv(index=False)))
                 assert plots.svg(plot.draw(copy))
+
+
+@pytest.mark.thorough
+def test_every_answer_of_the_recorded_run_has_a_figure_and_its_numbers():
+    found = answers(RunData(load(BASELINES / "nvidia-h200")))
+    assert sum(answer is not None for answer in found.values()) >= 50
+    for title, answer in found.items():
+        if answer is not None:
+            assert answer.plots, title
+            assert answer.table is not None, title
+            assert answer.sources, title

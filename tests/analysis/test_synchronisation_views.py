@@ -10,8 +10,8 @@ import pytest
 
 from analysis import plots
 from analysis.report.question import Answer, RunData
-from analysis.views import clusters, grids, synchronisation
-from results.schema import Case
+from analysis.views import clusters, grids, synchronisation, votes
+from results.schema import Case, Work
 from results.store import load
 
 from .conftest import samples, write_process
@@ -156,9 +156,25 @@ def test_an_equal_syncwarp_contradicts_the_notes(asked):
     assert answer.verdict == "contradicted"
 
 
+def voted(*kernels: str) -> list[Case]:
+    params = {"block": 256, "rounds": 65}
+    return [Case("exchange", name, params, "ok", work=Work(operations=100)) for name in kernels]
+
+
 def test_votes(asked):
-    answer = asked(synchronisation.votes, barriers())
+    answer = asked(votes.votes, [*voted(*votes.VOTES), *barriers()])
+    assert answer.verdict == "confirmed"
+    assert "300 answers" in answer.text
     assert "in blocks of 32 warps where the plain barrier costs" in answer.text
+
+
+def test_votes_without_costs(asked):
+    answer = asked(votes.votes, voted(*votes.VOTES))
+    assert (answer.verdict, answer.plots) == ("confirmed", ())
+
+
+def test_two_of_the_votes_are_not_all(asked):
+    assert asked(votes.votes, [*voted(*votes.VOTES[:2]), *barriers()]) is None
 
 
 def test_what_waits_for_ever_and_what_is_refused(asked):
@@ -193,7 +209,7 @@ def test_clusters_of_eight_at_most_confirm(asked):
     [
         synchronisation.ladder,
         synchronisation.warp_against_block,
-        synchronisation.votes,
+        votes.votes,
         grids.residency,
         clusters.clusters,
     ],
