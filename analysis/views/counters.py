@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 
 from analysis import counters, plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
@@ -324,6 +325,7 @@ def _draw_bytes(rows: pd.DataFrame) -> Figure:
     axes.axhline(1.0, color=plots.INK, linestyle=plots.MODEL, linewidth=1.1, zorder=1.5)
     axes.set(xlabel="bytes declared (grey: what L2 may keep)", ylabel="counted over declared")
     counted = rows["counted"] / rows["declared"]
+    axes.yaxis.set_major_locator(MultipleLocator(0.05))
     plots.format_axis(axes, "{:.2f}".format)
     axes.set_ylim(min(0.85, counted.min() - 0.02), max(1.05, counted.max() + 0.02))
     axes.set_xscale("log", base=2)
