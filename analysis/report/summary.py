@@ -115,10 +115,16 @@ def _arithmetic(data: RunData, ours: pd.DataFrame) -> Tile | None:
     best = _best(ours, "operations_per_second")
     if best is None:
         return None
+    peak = data.number("fp32_peak")
+    share = ""
+    if peak and best.get("dtype") == "float32":
+        share = (
+            f"{units.percent(best['operations_per_second'] / peak)} of {units.si(peak, 'op/s')}, "
+        )
     return Tile(
         "Most arithmetic",
         units.si(best["operations_per_second"], "op/s"),
-        f"by {_case(best)}; one FMA counts as two",
+        f"{share}by {_case(best)}; one FMA counts as two",
     )
 
 
@@ -129,7 +135,9 @@ def _peer(data: RunData, ours: pd.DataFrame) -> Tile | None:
     return Tile(
         "Against the best library",
         units.ratio(best["ratio_to_peer"]),
-        f"of its speed, by {_case(best)} at the same work",
+        f"of its speed, by {_case(best)} at n = {units.raised(units.elements(best['n']))}"
+        if pd.notna(best.get("n"))
+        else f"of its speed, by {_case(best)} at the same work",
     )
 
 

@@ -111,8 +111,7 @@ def block_size(data: RunData) -> Answer | None:
                 "Bandwidth and resident warps against threads a block, a line for each form",
             ),
         ),
-        method=method(data) + " The claim is that 128 threads are too few, since they are only 4 "
-        "warps, and that 8 warps are enough.",
+        method=method(data),
         table=named(
             rows,
             *("block", "median_seconds", "bandwidth", "bandwidth_of_peak", "occupancy"),
@@ -134,14 +133,11 @@ def _equal(equal: list[str], apart: pd.Series, resident: pd.Series, data: RunDat
     if not equal:
         return "256 differs"
     text = (
-        f"It need not be 256: blocks of 128, 256 and 512 threads differ by at most "
-        f"{units.percent(apart[equal].max())} in the {_forms(equal)}"
+        f"It need not be 256 in the {_forms(equal)}, where blocks of 128, 256 and 512 threads "
+        f"differ by at most {units.percent(apart[equal].max())}"
     )
     if resident[list(NOTES_BLOCKS)].nunique() == 1:
-        text += (
-            f", for each fills an SM with {_warps(resident[256], data)} warps: warps an SM count, "
-            "not warps a block"
-        )
+        text += f", for each fills an SM with {_warps(resident[256], data)} warps"
     return text
 
 
@@ -158,19 +154,20 @@ def _bound(bound: pd.DataFrame, rate: BlockRate, starting: list[str], apart: pd.
         return ""
     first = starting[0] if starting else bound["kernel"].iloc[0]
     sizes = sorted(bound[bound["kernel"] == first]["block"])
-    text = f". The {_forms([first])}"
+    text = f"; in the {_forms([first])}"
     if first in starting:
-        text += f" does need 256 (up to {units.percent(apart[first])} apart)"
-    text += (
-        f", but for another reason: the chip starts no more than {_billions(rate.rate)}"
+        apart_by = units.percent(apart[first])
+        text = f", while the {_forms([first])} does need 256 (up to {apart_by} apart); there"
+    return (
+        f"{text} the chip starts no more than {_billions(rate.rate)}"
         + (", empty ones too" if rate.empty else "")
         + f", and blocks of {_listed(sizes)} threads do so little each that this is the limit"
     )
-    return text if first in starting else text.replace(", but for another reason:", ":")
 
 
 def _losers(other: pd.DataFrame, relative: pd.DataFrame, resident: pd.Series, data: RunData) -> str:
-    """Block sizes that lose for want of warps, in forms that 128 to 512 threads leave equal."""
+    """Block sizes that lose, in forms that 128 to 512 threads leave equal, and what is told of
+    each: its warps, and that its blocks begin inside a line of memory."""
     losses: dict[int, float] = {}
     for row in other.itertuples():
         loss = -relative.loc[row.block, row.kernel]
@@ -181,7 +178,7 @@ def _losers(other: pd.DataFrame, relative: pd.DataFrame, resident: pd.Series, da
     parts = []
     for block, loss in sorted(losses.items()):
         remark = f"{_warps(resident[block], data)} warps an SM"
-        remark += ", the last of a block not whole" if block % 32 else ""
+        remark += ", blocks that begin inside a 128-byte line" if block % 32 else ""
         parts.append(f"{block} threads up to {units.percent(loss)} ({remark})")
     return f". Slower than 256 in those forms: {_listed(parts)}"
 
@@ -283,8 +280,7 @@ def registers(data: RunData) -> Answer | None:
         ),
         method="AXPY as it is, and with 40 more values alive in a branch that is never taken; the "
         "block sizes of a kernel are sampled in turns. p: that 128, 256 and 512 threads are equal "
-        "to the last digit, by Friedman's test with processes as blocks. The claim is that the "
-        "size of a block matters of itself.",
+        "to the last digit, by Friedman's test with processes as blocks.",
         table=table,
         sources=data.sources("registers", "block_monolithic", "block_grid_stride"),
     )
@@ -365,6 +361,8 @@ QUESTIONS = (
         "Why 256 threads a block, not 128 or 512?",
         ("axpy",),
         block_size,
+        claim="128 threads a block are too few, since they are only 4 warps; the 8 warps of 256 are "
+        "enough.",
         asked_first="Why 256 threads?",
         readme="bandwidth-by-block",
     ),
@@ -373,5 +371,6 @@ QUESTIONS = (
         "Does block size matter, for kernels of few registers and of more?",
         ("registers",),
         registers,
+        claim="The size of a block matters of itself, even where equally many warps are resident.",
     ),
 )

@@ -14,6 +14,8 @@ NAMES = {
     "graph_relaunch": "next node of a graph",
     "relaunch": "next launch",
 }
+BLOCK = 256
+"""Threads a block of which the cost is told first."""
 PASSES = {"grid_sync": "one pass with a grid sync", "vector": "two launches"}
 """Reductions that differ in how they finish."""
 
@@ -24,13 +26,7 @@ def residency(data: RunData) -> Answer | None:
     if rows.empty or not (rows["kernel"] == "grid_sync").any():
         return None
     rows = rows[rows["latency_cycles"].notna()]
-    sync = rows[rows["kernel"] == "grid_sync"].sort_values("latency_cycles")
-    low, high = sync.iloc[0], sync.iloc[-1]
-    text = (
-        f"A grid sync costs {units.cycles(low['latency_cycles'])} ({_seconds(low)}) with "
-        f"{_shape(low)} and {units.cycles(high['latency_cycles'])} ({_seconds(high)}) with "
-        f"{_shape(high)}"
-    )
+    text = "A grid sync costs " + _costs(rows[rows["kernel"] == "grid_sync"])
     refused, stuck, kept = _refused(data), *_gave_up(data)
     if refused is not None:
         text += "; one block more than fit " + (
@@ -60,15 +56,30 @@ def residency(data: RunData) -> Answer | None:
     )
 
 
-def _seconds(row: pd.Series) -> str:
-    return units.seconds(row["latency_seconds"]) if pd.notna(row["latency_seconds"]) else "no clock"
+def _costs(sync: pd.DataFrame) -> str:
+    """At the block size that kernels have as a rule, with few blocks and with most; then over all
+    that was measured."""
+    usual = sync[sync["block"] == (BLOCK if BLOCK in set(sync["block"]) else sync["block"].min())]
+    usual = usual.sort_values("latency_cycles")
+    parts = [
+        f"{_cost(row)} with {_blocks(row['blocks_per_sm'])} of {row['block']:.0f} threads an SM"
+        for _, row in usual.iloc[[0, -1] if len(usual) > 1 else [0]].iterrows()
+    ]
+    text = " and ".join(parts)
+    every = sync.sort_values("latency_cycles")
+    if len(every) > len(usual):
+        low, high = every.iloc[0], every.iloc[-1]
+        text += f" ({_cost(low)} to {_cost(high)} over all sizes and numbers of blocks)"
+    return text
 
 
-def _shape(row: pd.Series) -> str:
-    few = {1: "one block", 2: "two blocks", "most": "as many blocks as fit"}
-    return (
-        f"{few.get(row['blocks_per_sm'], row['blocks_per_sm'])} of {row['block']:.0f} threads an SM"
-    )
+def _cost(row: pd.Series) -> str:
+    cycles, seconds = units.cycles(row["latency_cycles"]), row["latency_seconds"]
+    return f"{units.seconds(seconds)}, {cycles}," if pd.notna(seconds) else cycles
+
+
+def _blocks(count: object) -> str:
+    return {1: "one block", 2: "two blocks", "most": "as many blocks as fit"}.get(count, str(count))
 
 
 def _share(value: float) -> str:
@@ -167,6 +178,8 @@ QUESTIONS = (
         "What does a grid sync cost, and what does it need?",
         ("barrier",),
         residency,
+        claim="A grid-wide sync needs every block resident: with one too many the launch is "
+        "refused, or blocks wait for ever.",
         asked_first="What does a grid sync cost?",
     ),
 )

@@ -78,26 +78,7 @@ def warps(data: RunData) -> Answer | None:
             }
         )
     table = pd.DataFrame(points)
-    one = table[table["loads"] == table["loads"].min()]
-    parts = []
-    for point in one.to_dict("records"):
-        need = point["saturated_warps"]
-        reached = f"{need:.0f}" if pd.notna(need) else f"over {rows['warps'].max()}"
-        parts.append(f"{reached} warps with {point['width']}-byte loads")
-    text = (
-        f"With {_loads(one['loads'].iloc[0])} in flight a warp, {SATURATED:.0%} of the plateau "
-        f"takes {_listed(parts)} an SM"
-    )
-    known = table.dropna(subset=["saturated_in_flight", "saturated_warps"])
-    if len(known) > 1:
-        least = known.loc[known["saturated_warps"].idxmin()]
-        low, high = (known["saturated_in_flight"].agg(end) for end in ("min", "max"))
-        text += (
-            f"; with {_loads(least['loads'])} of {least['width']:.0f} bytes "
-            f"{np.ceil(least['saturated_warps']):.0f} are enough. What counts is bytes in flight: "
-            f"{units.size(low)} to {units.size(high)} an SM, that is warps x 32 lanes x loads x "
-            "bytes a load"
-        )
+    text = _needed(table, int(rows["warps"].max()))
     every = _sweep_processes(data)
     return Answer(
         text=text + ".",
@@ -120,6 +101,35 @@ def warps(data: RunData) -> Answer | None:
         table=table.rename(columns={"saturated_in_flight": "bytes_to_saturate"}),
         sources=data.sources("occupancy", "read"),
     )
+
+
+def _needed(table: pd.DataFrame, most: int) -> str:
+    """Few warps with much in flight first, for that is what one can do about it."""
+    one = table[table["loads"] == table["loads"].min()]
+    enough = table.dropna(subset="saturated_warps").sort_values("saturated_warps")
+    named = enough[
+        (enough["saturated_warps"].rank(method="first") == 1) | enough.index.isin(one.index)
+    ]
+    parts = [
+        f"{np.ceil(row.saturated_warps):.0f} with {_loads(row.loads)} of {row.width:.0f} bytes"
+        for row in named.itertuples()
+    ]
+    short = [f"{width:.0f}" for width in one[one["saturated_warps"].isna()]["width"]]
+    if short:
+        parts.append(
+            f"more than the {most} that fit with {_loads(one['loads'].iloc[0])} of "
+            f"{' or '.join(short)} bytes"
+        )
+    text = f"Warps an SM for {SATURATED:.0%} of the most bandwidth, by what each has in flight: "
+    text += _listed(parts)
+    in_flight = enough["saturated_in_flight"].dropna()
+    if len(in_flight) > 1:
+        text += (
+            f"; what counts is bytes in flight, warps x 32 lanes x loads x bytes a load, of which "
+            f"{units.size(in_flight.min())} to {units.size(in_flight.max())} an SM are enough "
+            "(read between the measured points)"
+        )
+    return text
 
 
 def _sweep_processes(data: RunData) -> pd.DataFrame:
@@ -285,5 +295,6 @@ QUESTIONS = (
         "Is more occupancy always faster?",
         ("occupancy",),
         lower_wins,
+        claim="More occupancy is not always faster.",
     ),
 )

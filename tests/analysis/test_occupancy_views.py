@@ -232,7 +232,7 @@ def test_warps_follow_littles_law(ask):
     # 1 TB/s on 100 SMs at 1 GHz is 10 B a clock an SM: 10,000 bytes in flight, which 64 warps
     # with 128 bytes each do not have; 512 each reach 0.8192 with 16 warps and 1 with 32.
     assert pd.isna(table.loc[(1, 4), "saturated_warps"])
-    assert "over 64 warps with 4-byte loads" in answer.text
+    assert "more than the 64 that fit with one load of 4 or 8 bytes" in answer.text
     assert table.loc[(1, 16), "saturated_warps"] == pytest.approx(16 + 16 * 0.0808 / 0.1808)
     assert table.loc[(8, 16), "saturated_warps"] < 3
 

@@ -13,7 +13,7 @@ import pytest
 from analysis import plots, units
 from analysis.__main__ import main
 from analysis.report import build as builder
-from analysis.report.build import build, inline, tabulate
+from analysis.report.build import UNJUDGED, build, inline, tabulate
 from analysis.report.question import GROUPS, Answer, Plot, Question, RunData, questions
 from results.schema import Case
 from results.store import BASELINES, load
@@ -109,6 +109,42 @@ def answers(data):
     return {
         q.title: q.answer(data) for q in questions() if set(q.families) <= set(data.frame["family"])
     }
+
+
+def article_of(question, text):
+    article = text[text.index(f'<article id="{question.slug}"') :]
+    return article[: article.index("</article>")]
+
+
+def test_every_verdict_has_its_claim_before_the_answer(synthetic_run, text):
+    found = answers(RunData(load(synthetic_run)))
+    judged = 0
+    for question in questions():
+        if (answer := found.get(question.title)) is None:
+            continue
+        article = article_of(question, text)
+        if answer.verdict in UNJUDGED:
+            assert "Claim:" not in article
+            continue
+        judged += 1
+        assert question.claim, question.title
+        shown = f'<p class="claim"><b>Claim:</b> {builder.marked(question.claim)}</p>'
+        assert article.index(shown) < article.index('<p class="answer">')
+    assert judged >= 3
+
+
+def test_a_claim_is_a_sentence():
+    for question in questions():
+        if question.claim:
+            assert question.claim[0].isupper() or question.claim[0] in "`0123456789"
+            assert question.claim.endswith("."), question.title
+            assert len(question.claim) <= 140, question.title
+
+
+def test_the_first_screen_says_who_claims(text):
+    head = text[text.index("<header") : text.index("</header>")]
+    assert "course notes" in head
+    assert "CUDA C++ Programming Guide" in head
 
 
 def test_answers_come_from_the_data(synthetic_run):
@@ -209,7 +245,7 @@ def test_small_blocks_that_start_as_fast_as_empty_ones_are_told_apart(synthetic_
         cases.append(case)
     found = answers(RunData(load(record(cases))))["Why 256 threads a block, not 128 or 512?"]
     assert found.verdict == "contradicted"
-    assert "The monolithic form does need 256" in found.text
+    assert "while the monolithic form does need 256" in found.text
     assert "no more than 2.50 billion blocks a second" in found.text
     assert "blocks of 32, 64, 96 and 128 threads" in found.text
 
@@ -457,3 +493,6 @@ def test_every_answer_of_the_recorded_run_has_a_figure_and_its_numbers():
             assert answer.plots, title
             assert answer.table is not None, title
             assert answer.sources, title
+    for question in questions():
+        if answer := found.get(question.title):
+            assert bool(question.claim) == (answer.verdict not in UNJUDGED), question.title
