@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from analysis import accepted
-from analysis.evidence import PROMISE
+from analysis.evidence import MINIMUM, PROMISE
 from analysis.readings import sides
 from analysis.units import BY_UNIT, percent
 from analysis.verdict import CaseVerdict, Comparison, compare
@@ -20,7 +20,9 @@ ORDER = ("SLOWER", "FASTER", "AMBIGUOUS", "NO_DATA", "SAME")
 SCREEN = 40
 """Lines of text from which the summary is repeated at the end, where a terminal stands."""
 FEW = 3
-"""So many cases without data of one family and reason are named each; --json names all."""
+"""So many cases without data of one family and reason are named each; --all names all."""
+MOST = 10
+"""Lines that a list has of cases that are neither slower nor faster; --all prints all."""
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,7 +35,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     parser.add_argument("BASE", help="folder or file of records, or the name of a baseline")
     parser.add_argument("NEW", help="likewise")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--all", action="store_true", help=f"every case that is not SAME, not {MOST}")
+    form.add_argument("--json", action="store_true", help="print JSON instead of text: every case")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="also write JUnit XML for a CI")
     parser.set_defaults(run=verdict)
 
@@ -60,7 +64,7 @@ def verdict(arguments: argparse.Namespace) -> int:
         UserError: a run cannot be read, the GPU models differ, or the file cannot be written.
     """
     found = compare(load(arguments.BASE), load(arguments.NEW), accepted.load())
-    print(as_json(found) if arguments.json else as_text(found))
+    print(as_json(found) if arguments.json else as_text(found, whole=arguments.all))
     if arguments.junit:
         try:
             arguments.junit.write_bytes(as_junit(found))
@@ -122,21 +126,28 @@ def summary(found: Comparison) -> str:
     return ", ".join(counts) or "no case"
 
 
-def as_text(found: Comparison) -> str:
-    """For people: the summary, then every case that is not the same, with its reason."""
+def as_text(found: Comparison, whole: bool = False) -> str:
+    """For people: the summary, then the cases that are not the same, with their reasons.
+
+    Everything that is slower or faster is there; of the rest MOST lines a verdict, unless `whole`.
+    """
     first = f"{found.base} → {found.new} on {found.gpu}: {summary(found)}"
     lines = [first]
     if found.problems:
         lines += ["", "Not whole", *(f"  {problem}" for problem in found.problems)]
-    for kind in ORDER[:-1]:
-        cases = found.of(kind)  # type: ignore[arg-type]
-        if kind == "NO_DATA":  # what neither side can measure here is no news
-            cases = [case for case in cases if case.lost or not case.reason.startswith("skipped")]
-        if cases:
-            lines += ["", kind, *(_grouped(cases) if kind == "NO_DATA" else _aligned(cases))]
+    for kind in ("SLOWER", "FASTER"):
+        if cases := found.of(kind):
+            lines += ["", kind, *_aligned(cases)]
+    if cases := found.of("AMBIGUOUS"):
+        lines += ["", f"AMBIGUOUS: {_unsettled(cases)}", *_first(_furthest(cases), whole)]
+    cases = found.of("NO_DATA")
+    if not whole:  # what neither side can measure here is no news
+        cases = [case for case in cases if case.lost or not case.reason.startswith("skipped")]
+    if cases:
+        lines += ["", "NO_DATA", *(_aligned(cases) if whole else _grouped(cases))]
     notes = [case for case in found.of("SAME") if case.reason or case.accepted]
     if notes:
-        lines += ["", "SAME, with a note", *_aligned(notes)]
+        lines += ["", "SAME, with a note", *_first(_furthest(notes), whole)]
     coarse = [case for case in found.of("SAME") if (case.threshold or 0) > PROMISE]
     if coarse:
         worst = max(coarse, key=lambda case: case.threshold or 0)
@@ -150,6 +161,40 @@ def as_text(found: Comparison) -> str:
     if len(lines) > SCREEN:
         lines += ["", first]
     return "\n".join(lines)
+
+
+def _unsettled(cases: list[CaseVerdict]) -> str:
+    """Why cases are ambiguous, how many for each reason, and what helps."""
+    few = sum(min(case.processes) < MINIMUM for case in cases)
+    noisy = sum(case.reason.startswith("too noisy") for case in cases)
+    told = {
+        f"have fewer than {MINIMUM} processes on a side": few,
+        f"spread too widely between processes to show {PROMISE:.0%}": noisy,
+        "have another reason": len(cases) - few - noisy,
+    }
+    counts = ", ".join(f"{count} {reason}" for reason, count in told.items() if count)
+    helps = "; more processes help: 'python -m bench run --processes N'" if few or noisy else ""
+    return f"{counts}{helps}"
+
+
+def _furthest(cases: list[CaseVerdict]) -> list[CaseVerdict]:
+    """The largest effect first, to the digits that are printed; among equals the widest spread."""
+    return sorted(
+        cases,
+        key=lambda case: (round(abs(case.effect or 0.0), 4), case.spread or 0.0),
+        reverse=True,
+    )
+
+
+def _first(cases: list[CaseVerdict], whole: bool) -> list[str]:
+    """A line a case, at most MOST, and how many are left out."""
+    if whole or len(cases) <= MOST:
+        return _aligned(cases)
+    return [*_aligned(cases[:MOST]), _more(len(cases) - MOST)]
+
+
+def _more(count: int) -> str:
+    return f"  … and {count} more (--all)"
 
 
 def _words(case: CaseVerdict) -> tuple[str, str, str]:
@@ -172,16 +217,22 @@ def _aligned(cases: list[CaseVerdict]) -> list[str]:
 
 
 def _grouped(cases: list[CaseVerdict]) -> list[str]:
-    """A line a case, or for more than FEW of one family with one reason a line for them all."""
+    """A line a case, or for more than FEW of one family with one reason a line for them all; at
+    most MOST lines, what NEW should have and lacks first."""
     groups: dict[tuple[str, str], list[CaseVerdict]] = {}
-    for case in cases:
+    for case in sorted(cases, key=lambda case: not case.lost):
         groups.setdefault((case.family, case.reason), []).append(case)
-    lines = []
+    lines: list[str] = []
+    left = len(cases)
     for (family, reason), members in groups.items():
-        if len(members) > FEW:
+        together = len(members) > FEW
+        if len(lines) + (1 if together else len(members)) > MOST:
+            return [*lines, _more(left)]
+        if together:
             lines.append(f"  {family}: {len(members)} cases  {reason}")
         else:
             lines += _aligned(members)
+        left -= len(members)
     return lines
 
 

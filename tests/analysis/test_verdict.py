@@ -427,11 +427,63 @@ def test_many_lost_cases_share_a_line_and_the_summary_comes_again(
 
     base = run("base", both(noisy, *(timed(f"lost{i}") for i in range(4))))
     assert main(["verdict", str(base), str(run("new", noisy))]) == 2
+    assert "  f: 4 cases  not in NEW" in capsys.readouterr().out.splitlines()
+    assert main(["verdict", str(base), str(base.parent / "new"), "--all"]) == 2
     lines = capsys.readouterr().out.splitlines()
-    assert "  f: 4 cases  not in NEW" in lines
+    assert sum(line.startswith("  f/lost") for line in lines) == 4
     assert lines[0] == lines[-1] == "base → new on Imaginary GPU: 40 AMBIGUOUS, 4 NO_DATA"
     noisy_lines = [line for line in lines if "too noisy" in line]
     assert len({line.index("too noisy") for line in noisy_lines}) == 1
+
+
+def test_of_the_ambiguous_the_furthest_apart_are_listed(
+    run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def side(step: float) -> Make:
+        noise = [timed(f"noisy{i}", 1e-3 * (1 + step * i)) for i in range(12)]
+        slow = [timed(f"slow{i}", 1e-3 + step) for i in range(12)]
+        return lambda process: both(
+            *(lambda p, make=make: make(0 if p % 2 else 3) for make in slow),
+            *(lambda p, make=make: wide(make, p) for make in noise),
+        )(process)
+
+    def wide(make: Make, process: int) -> list[Case]:
+        case = make(process)[0]
+        assert case.samples is not None
+        times = [time * (1 + 20 * RIPPLE[process]) for time in case.samples.time_s]
+        samples = msgspec.structs.replace(case.samples, time_s=times)
+        return [msgspec.structs.replace(case, samples=samples)]
+
+    base, new = str(run("base", side(0.0))), str(run("new", side(0.0005)))
+    assert main(["verdict", base, new]) == 1
+    text = capsys.readouterr().out
+    assert text.count("f/slow") == 12, "all that are slower"
+    listed = [line.split("[")[0].strip() for line in text.splitlines() if "too noisy" in line]
+    assert listed == [f"f/noisy{i}" for i in range(11, 1, -1)]
+    assert "AMBIGUOUS: 12 spread too widely between processes to show 2%; more processes" in text
+    assert "  … and 2 more (--all)\n" in f"{text}\n"
+    assert main(["verdict", base, new, "--all"]) == 1
+    assert "f/noisy0" in capsys.readouterr().out
+    assert main(["verdict", base, new, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["cases"]) == 24
+
+
+def test_few_processes_and_skipped_cases(
+    run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = both(timed(), *(bad("failed", f"failed{i}", f"reason {i}") for i in range(12)))
+    make = both(make, bad("skipped", "skipped"))
+    runs = [str(run(name, make, processes=2)) for name in ("base", "new")]
+    assert main(["verdict", *runs]) == 2
+    text = capsys.readouterr().out
+    assert "AMBIGUOUS: 1 have fewer than 5 processes on a side; more processes help" in text
+    assert text.count("f/failed") == 10
+    assert "  … and 2 more (--all)" in text
+    assert "f/skipped" not in text
+    assert main(["verdict", *runs, "--all"]) == 2
+    text = capsys.readouterr().out
+    assert text.count("f/failed") == 12
+    assert "f/skipped" in text
 
 
 def test_json(mixed: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
