@@ -80,7 +80,9 @@ def as_text(table: pd.DataFrame) -> str:
     joined = side_by_side(table)
     for metric, part in joined.groupby("metric", sort=False):
         spell = BY_UNIT.get(part["unit"].iloc[0], digits)
-        rows = [["kernel", "case", "A", "B", "B/A", "A peak", "B peak", "A /clock", "B /clock"]]
+        per_clock = _per_clock_unit(table[table["metric"] == metric])
+        heads = ["kernel", "case", "A", "B", "B/A", "A of peak", "B of peak"]
+        rows = [[*heads, f"A in {per_clock}", f"B in {per_clock}"]]
         for row in part[part["ratio"].notna()].to_dict("records"):
             forms = [
                 ("absolute_a", spell),
@@ -103,6 +105,12 @@ def as_text(table: pd.DataFrame) -> str:
             for row in others.to_dict("records")
         ]
     return "\n".join(lines)
+
+
+def _per_clock_unit(table: pd.DataFrame) -> str:
+    """`B/clock` or `cycles`: what a metric per clock is in; empty for one that has no such form."""
+    unit = next((str(unit) for unit in table["per_clock_unit"] if unit), "")
+    return "cycles" if unit == "cycle" else unit
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -29,7 +29,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument("--family", help="this family only")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="a list of objects, SI units")
-    form.add_argument("--csv", action="store_true", help="the same columns flattened, SI units")
+    form.add_argument("--csv", action="store_true", help="the same flattened, SI units")
     parser.set_defaults(run=table)
 
 
@@ -86,7 +86,8 @@ def _object(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _flat(rows: pd.DataFrame) -> pd.DataFrame:
-    """The JSON form's columns with params, launch and metrics spread out."""
+    """The JSON form's columns with params, launch and metrics spread out, without those that are
+    empty in all rows."""
     import pandas as pd
 
     objects = [_object(row) for row in rows.to_dict("records")]
@@ -109,7 +110,8 @@ def _flat(rows: pd.DataFrame) -> pd.DataFrame:
     columns = ["family", "kernel", *dict.fromkeys(name for i in objects for name in i["params"])]
     columns += ["status", "reason", "peer"]
     columns += dict.fromkeys(f"launch_{name}" for item in objects for name in item["launch"])
-    columns += ["median_seconds", "processes", *_metrics()]
+    columns += ["median_seconds", "processes"]
+    columns += [name for name in _metrics() if any(name in item["metrics"] for item in objects)]
     # Objects, not floats: a column of whole numbers with a gap must not become 256.0.
     return pd.DataFrame(records, columns=columns, dtype=object)
 

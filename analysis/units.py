@@ -13,6 +13,8 @@ from typing import Any
 from results.metrics import METRICS
 
 PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
+SMALLEST = 1e-4
+"""Below it a number without an exponent is more zeros than digits."""
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -26,10 +28,12 @@ def si(value: float, unit: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant digits without an exponent: 0.0123, 1.23, 12.3, 1234."""
+    """Three significant digits: 0.0123, 1.23, 12.3, 1230; with an exponent below 0.0001."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = float(f"{value:.2e}")
+    if abs(rounded) < SMALLEST:
+        return scientific(value)
     return f"{rounded:.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
@@ -93,8 +97,8 @@ def size(value: float) -> str:
 
 
 def scientific(value: float) -> str:
-    """`1.2e-07`: an error, of which the magnitude counts."""
-    return f"{value:.1e}"
+    """`1.2e-07`: an error, of which the magnitude counts; `0` where there is none."""
+    return f"{value:.1e}" if value else "0"
 
 
 BY_UNIT: dict[str, Callable[[float], str]] = {

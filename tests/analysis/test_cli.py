@@ -164,6 +164,15 @@ def test_csv_has_the_same_rows_flattened(synthetic_run, capsys):
     assert next(row for row in rows if row["kernel"] == "vector")["launch_block"] == "256x1x1"
 
 
+def test_csv_has_no_metric_that_no_row_has(synthetic_run, capsys):
+    assert main(["table", str(synthetic_run), "--family", "memory", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    columns = list(rows[0])
+    assert "latency_cycles" in columns
+    for column in columns[columns.index("processes") :]:
+        assert any(row[column] for row in rows), column
+
+
 def test_an_exception_is_an_internal_error(monkeypatch, capsys):
     monkeypatch.setattr("results.store.load", lambda run: 1 / 0)
     assert main(["table", "x"]) == 4

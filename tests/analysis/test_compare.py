@@ -139,6 +139,8 @@ def test_the_command(
     assert "  1 cases of A and 1 cases of B alone" in text
     assert "dtype=float64,n=8" not in text, "B lacks it"
     assert "500 GB/s  1.00 TB/s" in text
+    heads = [line.split("  ")[-1] for line in text.splitlines() if line.startswith("  kernel ")]
+    assert heads == [f"B in {u}" for u in ("cycles", "B/clock", "1/clock", "cycles", "1/clock/SM")]
     assert "published: V100 l1_latency 27.9 cycles  (RRZE-HPC/gpu-benches gpu-latency)" in text
     drawn = (output / "compare-bandwidth.svg").read_text()
     for told in ("share of own peak", "B: New GPU", "A40 (published)", "read bandwidth, published"):

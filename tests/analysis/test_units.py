@@ -35,7 +35,11 @@ from analysis import units
         (units.size, 1536 << 20, "1.50 GiB"),
         (units.digits, 12345.0, "12300"),
         (units.digits, 0.00123, "0.00123"),
+        (units.digits, 0.0001, "0.000100"),
+        (units.digits, 0.00009, "9.0e-05"),
+        (units.digits, -3.96e-10, "-4.0e-10"),
         (units.scientific, 1.19e-7, "1.2e-07"),
+        (units.scientific, 0.0, "0"),
     ],
 )
 def test_spelling(form, value, text):
@@ -46,6 +50,8 @@ def test_pretty_goes_by_the_name():
     assert units.pretty("bandwidth", 1e12) == "1.00 TB/s"
     assert units.pretty("n", 1 << 20) == "2^20"
     assert units.pretty("bytes", 1 << 20) == "1 MiB"
+    assert units.pretty("lost_share", 0.5) == "0.500"
+    assert units.pretty("lost_share", -3.96e-10) == "-4.0e-10"
     assert units.pretty("dtype", "float32") == "float32"
     assert units.pretty("bandwidth", math.nan) == ""
     assert units.pretty("reason", None) == ""
