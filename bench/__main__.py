@@ -119,9 +119,10 @@ def _list(options: argparse.Namespace) -> int:
     for name in families.names():
         family = families.family(name)
         print(f"{name}: {family.summary}")
+        width = max(len(kernel.name) for kernel in family.kernels)
         for kernel in family.kernels:
             mark = " (peer)" if kernel.peer else ""
-            print(f"  {kernel.name:20}{kernel.summary}{mark}")
+            print(f"  {kernel.name:<{width}}  {kernel.summary}{mark}")
     return 0
 
 

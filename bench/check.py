@@ -20,6 +20,8 @@ from kernels.spec import families as declared
 from results import schema
 from results.errors import UserError
 
+WITHOUT_GPU = "without a GPU, NUMBA_ENABLE_CUDASIM=1 checks every kernel in numba's simulator"
+
 
 class _NoClock:
     """check takes no sample."""
@@ -102,7 +104,10 @@ def _simulator(name: str) -> Bench:
 def _gpu(index: int) -> Any:
     from bench import device
 
-    device.usable(index)
+    try:
+        device.usable(index)
+    except UserError as error:
+        raise UserError(f"{error}; {WITHOUT_GPU}") from None
     import cupy
     from numba import cuda
 

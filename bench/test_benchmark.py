@@ -47,7 +47,13 @@ def pytest_generate_tests(metafunc: Any) -> None:
     if reason := device.why_not():
         metafunc.parametrize(
             ("family", "case"),
-            [pytest.param("", None, marks=pytest.mark.skip(reason=reason), id="no-device")],
+            # A case a family, so that -k selects one and pytest prints the reason.
+            [
+                pytest.param(
+                    name, None, marks=pytest.mark.skip(reason=reason), id=f"{name}-no-device"
+                )
+                for name in families.names()
+            ],
         )
         return
     where = from_snapshot(device.snapshot())

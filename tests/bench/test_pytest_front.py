@@ -20,6 +20,20 @@ def test_replay_gives_each_sample_as_a_difference():
     assert [-(timer() - timer()) for _ in range(2)] == [3e-6, 5e-6]
 
 
+def test_without_a_device_each_family_can_be_chosen_and_says_why_it_is_skipped():
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest", "bench", "-k", "axpy", "-p", "no:cacheprovider"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},  # no device, whatever the machine has
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stdout
+    assert "1 skipped" in child.stdout
+    assert "NUMBA_ENABLE_CUDASIM puts the simulator in the GPU's place" in child.stdout
+
+
 REPLAYED = """
 from os import environ
 from bench import test_benchmark as front

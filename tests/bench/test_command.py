@@ -1,0 +1,36 @@
+"""`python -m bench` as a person without a GPU meets it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import check, families
+from bench.__main__ import main
+from results.errors import UserError
+
+
+def test_list_aligns_what_each_kernel_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in families.names():
+        kernels = families.family(name).kernels
+        start = next(i for i, line in enumerate(lines) if line.startswith(f"{name}: "))
+        listed = lines[start + 1 : start + 1 + len(kernels)]
+        assert [line.split("  ")[1] for line in listed] == [kernel.name for kernel in kernels]
+        columns = {line.index(kernel.summary) for line, kernel in zip(listed, kernels, strict=True)}
+        assert len(columns) == 1, name
+
+
+def test_check_without_a_gpu_names_the_simulator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(index: int) -> None:
+        raise UserError("no NVIDIA driver")
+
+    monkeypatch.setattr("bench.device.usable", missing)
+    monkeypatch.setattr(check, "SIMULATOR", False)
+    assert main(["check"]) == 3
+    message = capsys.readouterr().err
+    assert message.startswith("warpgauge: no NVIDIA driver; ")
+    assert "NUMBA_ENABLE_CUDASIM=1 checks every kernel" in message
+    assert message.count("\n") == 1
