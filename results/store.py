@@ -144,7 +144,10 @@ def resolve(run: str | os.PathLike[str]) -> Path:
     if str(run) == "latest":
         runs = [folder for folder in LOCAL.glob("*/*") if any(folder.glob("*.jsonl"))]
         if not runs:
-            raise UserError("no local run yet: 'make bench' on a GPU machine records one")
+            text = "no local run yet: 'make bench' on a GPU machine records one"
+            if recorded := baselines():
+                text += f"; recorded are {', '.join(recorded)}: 'make report RUN={recorded[0]}'"
+            raise UserError(text)
         return max(runs, key=lambda folder: folder.name)
     if str(run) in baselines():
         return BASELINES / str(run)

@@ -135,13 +135,22 @@ def test_killing_the_writer_at_any_moment_keeps_every_finished_case(tmp_path: Pa
         child = subprocess.Popen(
             [sys.executable, "-c", script, str(path)], cwd=ROOT, stdout=subprocess.PIPE
         )
-        time.sleep(0.4 + 0.05 * turn)
+        first = child.stdout.readline()  # it runs, however long a busy machine took to start it
+        time.sleep(0.1 + 0.05 * turn)
         child.kill()
-        reported = child.stdout.read().split()
+        reported = (first + child.stdout.read()).split()
         child.wait()
         cases = load(path).files[0].cases
         assert len(cases) >= len(reported) > 0
         assert [item.params["n"] for item in cases] == list(range(len(cases)))
+
+
+def test_without_a_local_run_latest_names_what_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr("results.store.LOCAL", tmp_path)
+    with pytest.raises(UserError, match="no local run yet") as error:
+        resolve("latest")
+    assert all(name in str(error.value) for name in baselines())
+    assert f"'make report RUN={baselines()[0]}'" in str(error.value)
 
 
 def test_names_of_baselines_resolve():
