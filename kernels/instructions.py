@@ -1,8 +1,8 @@
 """Chains of instructions: each op once in a table, then one assembly block per measurement.
 
-A chain is one block of dependent instructions (latency), streams are several independent chains
-interleaved in one block (throughput). A Python loop would measure its own counter and
-conversions instead: 20 cycles a step where the instruction takes 4.
+A chain is one block of dependent instructions. A Python loop would measure its own counter and
+conversions instead: 20 cycles a step where the instruction takes 4. Loops of independent chains
+are in `kernels.loops`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_ILP = 16
-"""Most streams in one block: past it an SM's schedulers have long been busy."""
+"""Most independent chains a thread: past it an SM's schedulers have long been busy."""
 
 
 @dataclass(frozen=True)
@@ -151,35 +151,6 @@ OPS: dict[str, Op] = {
 }
 
 
-# A basic block of its own, behind a branch that no launch takes (a grid has a block) and no
-# assembler can foresee. With the starts and ends of the streams in the same block, it would run
-# a few streams to their end before it starts the others, to save registers: of 6 streams of FMAs
-# four came first and then two. All streams alive on both sides leave nothing to save.
-_ENTER = (
-    ".reg .pred never; .reg .u32 blocks;",
-    "mov.u32 blocks, %nctaid.x;",
-    "setp.eq.u32 never, blocks, 0;",
-    "@never bra LEAVE;",
-    "bra ENTER;",
-    "ENTER:",
-)
-_LEAVE = ("LEAVE:",)
-
-
-def _steps(op: Op, registers: list[str], a: str, b: str, steps: int) -> list[str]:
-    """`steps` rounds of the op over each register in turn."""
-    lines = []
-    for _ in range(steps):
-        for place, x in enumerate(registers):
-            lines.append(op.template.format(x=x, a=a, b=b, t=f"t{place}"))
-    return lines
-
-
-def _block(op: Op, lines: list[str], declared: str = "", ilp: int = 1) -> str:
-    scratch = f".reg {op.scratch} t<{ilp}>;" if op.scratch else ""
-    return "\n".join(["{", declared, scratch, *lines, "}"])
-
-
 def _op(op: str, steps: int) -> Op:
     if op not in OPS:
         raise ValueError(f"op '{op}' is none of {', '.join(OPS)}")
@@ -211,10 +182,12 @@ def chain(op: str, steps: int) -> Callable:
     """
     chosen = _op(op, steps)
     kind = chosen.kind
-    lines = [f"mov.{kind.name} $0, $1;", *_steps(chosen, ["$0"], "$2", "$3", steps)]
+    step = chosen.template.format(x="$0", a="$2", b="$3", t="t")
+    scratch = f".reg {chosen.scratch} t;" if chosen.scratch else ""
+    lines = [f"{{ {scratch}", f"mov.{kind.name} $0, $1;", *[step] * steps, "}"]
     return assembly(
         f"chain_{op}_{steps}",
-        _block(chosen, lines),
+        "\n".join(lines),
         kind,
         (Value(kind),) * 3,
         functools.partial(chain_reference, op, steps),
@@ -222,62 +195,9 @@ def chain(op: str, steps: int) -> Callable:
     )
 
 
-def streams_reference(op: str, ilp: int, steps: int, x: Any, a: Any, b: Any) -> Any:
-    """What `streams(op, ilp, steps)` returns."""
-    kind = _op(op, steps).kind
-    with np.errstate(all="ignore"):
-        ends = [chain_reference(op, steps, _offset(kind, x, place), a, b) for place in range(ilp)]
-        total = ends[0]
-        for end in ends[1:]:
-            total = _wrap(int(total) + int(end)) if kind is _S32 else kind.dtype(total + end)
-    return total
-
-
-def _offset(kind: Kind, x: Any, place: int) -> Any:
-    return _wrap(int(x) + place) if kind is _S32 else kind.dtype(kind.dtype(x) + kind.dtype(place))
-
-
-@functools.cache
-def streams(op: str, ilp: int, steps: int) -> Callable:
-    """`ilp` independent chains of `steps` instructions, interleaved: ``f(x, a, b) -> sum``.
-
-    Stream i starts at ``x + i``, since equal streams would be merged into one; the sum of their
-    ends comes back, so that none can be dropped. Both add `ilp` - 1 additions at the edges.
-    Give it an ``x`` that differs between lanes, as `chain` asks.
-
-    Raises:
-        ValueError: An op that is not in `OPS`, no steps, or `ilp` outside 1 to `MAX_ILP`.
-    """
-    chosen = _op(op, steps)
-    if not 1 <= ilp <= MAX_ILP:
-        raise ValueError(f"ilp {ilp} is outside 1 to {MAX_ILP}")
-    kind = chosen.kind
-    registers = [f"x{place}" for place in range(ilp)]
-    add = f"add.{kind.name}" if kind is _S32 else f"add.rn.{kind.name}"
-    lines = [f"mov.{kind.name} x0, $1;"]
-    lines += [f"{add} x{place}, $1, {_immediate(kind, place)};" for place in range(1, ilp)]
-    lines += _ENTER
-    lines += _steps(chosen, registers, "$2", "$3", steps)
-    lines += _LEAVE
-    lines += [f"{add} x0, x0, x{place};" for place in range(1, ilp)]
-    lines += [f"mov.{kind.name} $0, x0;"]
-    return assembly(
-        f"streams_{op}_{ilp}_{steps}",
-        _block(chosen, lines, f".reg .{kind.name} x<{ilp}>;", ilp),
-        kind,
-        (Value(kind),) * 3,
-        functools.partial(streams_reference, op, ilp, steps),
-        summary=f"{ilp} independent chains of {steps} {op}.",
-    )
-
-
-def _immediate(kind: Kind, value: float) -> str:
-    """`value` as PTX writes a constant of this kind."""
-    if kind is _F32:
-        return f"0f{np.float32(value).view(np.uint32):08X}"
-    if kind is _F64:
-        return f"0d{np.float64(value).view(np.uint64):016X}"
-    return str(int(value))
+def _immediate(value: float) -> str:
+    """`value` as PTX writes a float32 constant."""
+    return f"0f{np.float32(value).view(np.uint32):08X}"
 
 
 def fma_chain_reference(count: int, accumulators: int, v: Any, b: Any, c: Any) -> Any:
@@ -316,7 +236,7 @@ def fma_chain(count: int, accumulators: int = 1) -> Callable:
         raise ValueError(f"no chain of {count} FMAs on {accumulators} accumulators")
     shares = _shares(count, accumulators)
     lines = [
-        f"fma.rn.f32 x{place}, $1, $2, {_immediate(_F32, place) if place else '$3'};"
+        f"fma.rn.f32 x{place}, $1, $2, {_immediate(place) if place else '$3'};"
         for place in range(len(shares))
     ]
     for turn in range(1, max(shares, default=0)):

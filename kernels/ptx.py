@@ -52,12 +52,6 @@ def _register(name: str, kind: str, twin: Callable, summary: str, *, constant: b
 
 
 clock64 = _register("clock64", "s64", time.perf_counter_ns, "SM clock, cycles (int64).")
-clock = _register(
-    "clock",
-    "s32",
-    lambda: time.perf_counter_ns() & 0x7FFFFFFF,
-    "SM clock, the low 32 bits (int32): cheaper to read than `clock64`, wraps.",
-)
 _UNSEEN = {4: "0x7fb0c1d3", 8: "0x7ff5b0c1d3e2a496"}
 """A NaN, or an address that is not canonical, that no chain comes upon, by bytes."""
 
@@ -93,14 +87,7 @@ smid = _register(
     "smid",
     "s32",
     lambda: _simulated_block() % SIMULATED_SMS,
-    "Number of the multiprocessor that runs this thread (int32), below `nsmid()`.",
-)
-nsmid = _register(
-    "nsmid",
-    "s32",
-    lambda: SIMULATED_SMS,
-    "Bound of the multiprocessor numbers (int32); may exceed how many there are.",
-    constant=True,
+    "Number of the multiprocessor that runs this thread (int32).",
 )
 warpid = _register(
     "warpid",
@@ -114,19 +101,11 @@ nwarpid = _register(
 laneid = _register(
     "laneid", "s32", _simulated_lane, "Lane in the warp, 0 to 31 (int32).", constant=True
 )
-gridid = _register("gridid", "s64", lambda: 0, "Number of the launch (int64).", constant=True)
 lanemask_lt = _register(
     "lanemask_lt",
     "u32",
     lambda: (1 << _simulated_lane()) - 1,
     "Mask of the lanes below this one (uint32).",
-    constant=True,
-)
-dynamic_smem_size = _register(
-    "dynamic_smem_size",
-    "u32",
-    lambda: 0,
-    "Dynamic shared memory of this launch, bytes (uint32); 0 in the simulator.",
     constant=True,
 )
 
@@ -239,10 +218,8 @@ def _require_aligned(index: int, width: int) -> None:
 
 
 load_v4_f32 = load("f32", 4)
-load_v2_f32 = load("f32", 2)
 load_v2_f64 = load("f64", 2)
 store_v4_f32 = store("f32", 4)
-store_v2_f32 = store("f32", 2)
 store_v2_f64 = store("f64", 2)
 
 

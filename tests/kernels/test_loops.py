@@ -158,6 +158,28 @@ def test_fma_reads_one_new_register_where_its_throughput_is_taken(disassembled):
     assert all(kept[ilp] >= loops.BODY - 1 for ilp in ILP if ilp >= loops.ACCUMULATORS)
 
 
+@pytest.mark.ptx
+@ptx_tier
+@pytest.mark.parametrize(("op", "mnemonic"), [("fma.f32", "FFMA"), ("fma.f64", "DFMA")])
+def test_assembler_keeps_the_chains_interleaved(disassembled, op: str, mnemonic: str):
+    """It could run one chain after the other, to save registers."""
+    from kernels.compile import compile_kernel
+
+    (program,) = [program for program in PROGRAMS if program.choices[0].op.name == op]
+    (code,) = disassembled(
+        compile_kernel(program.function, program.signature, (9, 0)).cubin
+    ).values()
+    fmas = [line for line in code if line.startswith(mnemonic)]
+    ilps = [streams.ilp for streams in program.choices if streams.op.name == op]
+    bodies = [fmas[at : at + loops.BODY] for at in range(0, len(fmas), loops.BODY)]
+    for ilp, body in zip(ilps, bodies, strict=True):
+        last: dict[str, int] = {}
+        for place, line in enumerate(body):
+            target, source = re.findall(r"\bR\d+", line)[:2]
+            assert place - last.get(source, place - ilp) == ilp
+            last[target] = place
+
+
 def test_library_functions_are_matched_to_their_twins():
     """`_by_library` tells them apart by number: its order must be that of the table."""
     from kernels.instruction import CHOICES, LIBRARY_OPS
