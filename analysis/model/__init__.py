@@ -6,7 +6,7 @@ reads a record or touches a GPU.
 
 from analysis.model.advice import Advice, Change, Launch, advise
 from analysis.model.axpy import Knee, axpy, knee, with_extra_fma
-from analysis.model.curve import KneeFit, solve_on_curve, theta_from_curve
+from analysis.model.curve import KneeFit, theta_from_curve
 from analysis.model.little import LITTLE
 from analysis.model.naive import NAIVE
 from analysis.model.parameters import Parameters, Value, Workload
@@ -35,7 +35,6 @@ __all__ = [
     "axpy",
     "grid_time",
     "knee",
-    "solve_on_curve",
     "theta_from_curve",
     "waves",
     "with_extra_fma",

@@ -54,37 +54,3 @@ def theta_from_curve(rho: Sequence[float], latency: Sequence[float], source: str
         Value(theta, float(errors[0]) / theta, "", source),
         Value(unloaded, float(errors[1]) / unloaded, "cycle", source),
     )
-
-
-def solve_on_curve(
-    concurrency: float,
-    throughput: Sequence[float],
-    latency: Sequence[float],
-    fixed: float = 0.0,
-) -> float:
-    """X from n*m = X*(L(X) + fixed) on the measured curve itself; no law of its shape is assumed.
-
-    concurrency: n*m. throughput, latency: the curve's points, in warp-loads per clock per SM and
-    cycles. fixed: the part of T0 that does not queue, cycles. Noise must not make latency fall
-    with load, so the curve is made monotone, then joined by a monotone cubic (PCHIP). Below its
-    first point latency stays level; its last point is the most that memory was seen to deliver,
-    and no answer exceeds it. ValueError: fewer than two different points.
-    """
-    from scipy.interpolate import PchipInterpolator
-    from scipy.optimize import brentq
-
-    order = np.argsort(throughput, kind="stable")
-    x = np.asarray(throughput, dtype=float)[order]
-    y = np.maximum.accumulate(np.asarray(latency, dtype=float)[order])
-    x, first = np.unique(x, return_index=True)
-    y = y[first]
-    if len(x) < 2:
-        raise ValueError("a curve needs at least two points of different throughput")
-    join = PchipInterpolator(x, y)
-
-    def excess(rate: float) -> float:
-        return rate * (float(join(max(rate, x[0]))) + fixed) - concurrency
-
-    if excess(x[-1]) <= 0:
-        return float(x[-1])
-    return float(brentq(excess, 0.0, x[-1], xtol=1e-15, rtol=1e-12))

@@ -11,7 +11,7 @@ stands for the wait in memory. theta -> 1 gives back the hard minimum of Little'
 
 For memory alone it is a quadratic, `utilisation`, with x = n*m/(T0*Xm). Of T0 only L0 queues:
 a warp in arithmetic does not stand in memory's line, so that the knee sharpens to
-1 - (1 - theta)*L0/T0 (`effective_theta`).
+theta' = 1 - (1 - theta)*L0/T0.
 """
 
 import math
@@ -53,11 +53,6 @@ def loaded_latency(rho: float, theta: float) -> float:
     if not 0 <= rho < 1:
         raise ValueError(f"a utilisation lies in 0 <= rho < 1, not {rho}")
     return (1 - theta * rho) / (1 - rho)
-
-
-def effective_theta(theta: float, latency: float, unloaded: float) -> float:
-    """The knee when only `latency` of the `unloaded` time queues: 1 - (1 - theta)*L0/T0."""
-    return 1 - (1 - theta) * latency / unloaded
 
 
 def _check_theta(theta: float) -> None:

@@ -23,12 +23,6 @@ def blocks_of_waves(blocks: int, sms: int, resident: int = 1) -> list[int]:
     return [min(slots, blocks - wave * slots) for wave in range(waves(blocks, sms, resident))]
 
 
-def wave_efficiency(blocks: int, sms: int, resident: int = 1) -> float:
-    """Share of block slots in use, B / (waves*SMs*R): 100 blocks on 80 SMs, 0.625. 0 if none."""
-    count = waves(blocks, sms, resident)
-    return blocks / (count * sms * resident) if count else 0.0
-
-
 def grid_time(
     blocks: int, sms: int, resident: int, block_time: float, launch: float = 0.0
 ) -> float:

@@ -18,15 +18,14 @@ from analysis.model import (
     axpy,
     grid_time,
     knee,
-    solve_on_curve,
     theta_from_curve,
     waves,
     with_extra_fma,
 )
 from analysis.model.naive import counting_the_waiting_warp, warps_needed, warps_needed_per_sm
 from analysis.model.parameters import issue_capacity, memory_capacity, unloaded_time
-from analysis.model.queueing import effective_theta, loaded_latency, utilisation
-from analysis.model.waves import blocks_of_waves, wave_efficiency
+from analysis.model.queueing import loaded_latency, utilisation
+from analysis.model.waves import blocks_of_waves
 
 H200 = Parameters(
     gpu="h200-like",
@@ -171,7 +170,7 @@ def test_queueing_for_memory_alone_is_the_closed_form(warps, turnover):
     kernel = Workload(warps=warps, batches=1, **NO_ISSUE)
     top = memory_capacity(gpu, kernel).throughput
     time = unloaded_time(gpu, kernel)
-    theta = effective_theta(0.9, 690, time)
+    theta = 1 - (1 - 0.9) * 690 / time
     expected = top * utilisation(warps / (time * top), theta)
     assert QUEUEING.throughput(gpu, kernel) == pytest.approx(expected, rel=1e-9)
 
@@ -283,32 +282,12 @@ def test_a_curve_without_points_below_saturation_is_refused():
         theta_from_curve([0.5, 1.0, 1.0], [1, 2, 3])
 
 
-@pytest.mark.parametrize("fixed", [0, 300])
-def test_solving_on_the_curve_agrees_with_the_law_that_made_it(fixed):
-    top = 0.1
-    rho = np.linspace(0.001, 0.995, 400)
-    latency = 690 * (1 - 0.9 * rho) / (1 - rho)
-    for concurrency in (5, 50, 120):
-        time = 690 + fixed
-        theta = effective_theta(0.9, 690, time)
-        expected = top * utilisation(concurrency / (time * top), theta)
-        answer = solve_on_curve(concurrency, rho * top, latency, fixed)
-        assert answer == pytest.approx(expected, rel=2e-3)
-
-
-def test_solving_beyond_the_curve_gives_its_last_point_and_below_it_the_unloaded_latency():
-    x, latency = [0.02, 0.05, 0.04, 0.06], [700, 790, 800, 1000]  # unsorted, one dip
-    assert solve_on_curve(1e4, x, latency) == 0.06
-    assert solve_on_curve(7, x, latency) == pytest.approx(0.01)
-
-
 # grids
 
 
 def test_100_blocks_on_80_sms_run_as_80_then_20():
     assert waves(100, 80) == 2
     assert blocks_of_waves(100, 80) == [80, 20]
-    assert wave_efficiency(100, 80) == 0.625
     assert grid_time(100, 80, 1, block_time=1e-3, launch=5e-6) == pytest.approx(2.005e-3)
 
 
