@@ -40,6 +40,9 @@ MARKS = {
     "not measured": "–",
 }
 
+UNJUDGED = frozenset({"measured", "not measured"})
+"""Verdicts that are about no claim."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -75,6 +78,11 @@ class Section:
         """The runs' verdict where they agree."""
         found = {entry.answer.verdict for entry in self.entries if entry.answer}
         return found.pop() if len(found) == 1 else ("runs differ" if found else "not measured")
+
+    @property
+    def claim(self) -> str:
+        """What a run's verdict is about; empty where every run only measured."""
+        return "" if self.verdict in UNJUDGED else self.question.claim
 
 
 def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], list[str]]:

@@ -21,7 +21,8 @@ A view is a module of `analysis/views/`; nothing lists it. It defines `QUESTIONS
         ...
         return figure
 
-    QUESTIONS = (Question(2, "Why 256 threads a block?", ("axpy",), answer),)
+    CLAIM = "8 warps a block are enough, 4 too few."
+    QUESTIONS = (Question(2, "Why 256 threads a block?", ("axpy",), answer, claim=CLAIM),)
 
 Rules: the sentence is made from the data, so another GPU may answer otherwise; an answer never
 raises because something is missing (return None); a text holds no HTML (it is escaped).
@@ -96,6 +97,9 @@ class Question:
     families: tuple[str, ...]
     """Without one of these families in the run, the question is not asked."""
     answer: Callable[[RunData], Answer | None]
+    claim: str = ""
+    """The claim that the verdict is about, in one sentence and in our own words, from the course
+    notes or the programming guide. Empty where there is none and the verdict is `measured`."""
     asked_first: str = ""
     """How a new user would put it: the first screen then shows the question, so worded."""
     readme: str = ""

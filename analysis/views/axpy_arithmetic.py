@@ -304,6 +304,19 @@ def _draw(axes: plots.Axes, rows: pd.DataFrame, y: str) -> None:
 
 
 QUESTIONS = (
-    Question(1, "Does twice the arithmetic leave AXPY's time unchanged?", ("axpy",), unchanged),
-    Question(1, "Is hidden latency what makes that arithmetic free?", ("axpy",), why),
+    Question(
+        1,
+        "Does twice the arithmetic leave AXPY's time unchanged?",
+        ("axpy",),
+        unchanged,
+        claim="Doubling the arithmetic of AXPY leaves its time nearly unchanged.",
+    ),
+    Question(
+        1,
+        "Is hidden latency what makes that arithmetic free?",
+        ("axpy",),
+        why,
+        claim="The added arithmetic is free because the latency of memory is hidden, not because "
+        "its bandwidth is the limit.",
+    ),
 )

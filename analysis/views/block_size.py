@@ -361,8 +361,8 @@ QUESTIONS = (
         "Why 256 threads a block, not 128 or 512?",
         ("axpy",),
         block_size,
-        claim="128 threads a block are too few, since they are only 4 warps; the 8 warps of 256 are "
-        "enough.",
+        claim="128 threads a block are too few, since they are only 4 warps; the 8 warps of 256 "
+        "are enough.",
         asked_first="Why 256 threads?",
         readme="bandwidth-by-block",
     ),

@@ -75,7 +75,6 @@ def cases(data: RunData) -> Answer | None:
     hangs = table["outcome"].str.contains("ended|timed").any()
     return Answer(
         text=("It can. " if hangs else "Not here. ") + text + ".",
-        # The claim is that a barrier in a branch hangs.
         verdict="contradicted" if len(broken) or not hangs else "confirmed",
         plots=(
             Plot(draw_outcomes, drawn, "How each program ended, and what the guide says of it"),
@@ -121,4 +120,13 @@ def _list(rows: pd.DataFrame) -> str:
     )
 
 
-QUESTIONS = (Question(18, "Does a barrier in a branch hang?", ("branch",), cases),)
+QUESTIONS = (
+    Question(
+        18,
+        "Does a barrier in a branch hang?",
+        ("branch",),
+        cases,
+        claim="A barrier in a branch can hang; where every thread of the block reaches it or has "
+        "returned, it ends well.",
+    ),
+)

@@ -174,11 +174,15 @@ QUESTIONS = (
         "How much L1 does the carve-out leave?",
         ("carveout",),
         l1,
+        claim="Shared memory and L1 share one array: the more is set aside for shared memory, the "
+        "less L1 holds.",
     ),
     Question(
         15,
         "Is a larger tile better?",
         ("carveout",),
         tiles,
+        claim="A larger tile loads fewer bytes but leaves room for fewer blocks, so one of middle "
+        "size is fastest.",
     ),
 )

@@ -207,6 +207,10 @@ def _draw_reads(rows: pd.DataFrame) -> Figure:
 
 QUESTIONS = (
     Question(
-        26, "What do clusters cost, and how far is remote shared memory?", ("cluster",), clusters
+        26,
+        "What do clusters cost, and how far is remote shared memory?",
+        ("cluster",),
+        clusters,
+        claim="A cluster has at most 8 blocks.",
     ),
 )

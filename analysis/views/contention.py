@@ -74,8 +74,7 @@ def addresses(data: RunData) -> Answer | None:
             ),
         ),
         method="One block of 1024 threads on one SM, 1,024 accesses a warp; cycles from the first "
-        "warp's start to the last one's end, over all accesses. The claim is that lanes that write "
-        "to one address are served one after another.",
+        "warp's start to the last one's end, over all accesses.",
         table=drawn,
         sources=data.sources("contention", *ACCESSES),
     )
@@ -271,8 +270,24 @@ def _draw_winners(rows: pd.DataFrame) -> Figure:
 
 QUESTIONS = (
     Question(
-        24, "Is one address for many lanes slow, or only one bank?", ("contention",), addresses
+        24,
+        "Is one address for many lanes slow, or only one bank?",
+        ("contention",),
+        addresses,
+        claim="Lanes that write one word of shared memory are served one after another.",
     ),
-    Question(24, "What do atomics cost, and what is lost without?", ("contention",), exact),
-    Question(24, "Whose write stays when all lanes write one word?", ("contention",), winner),
+    Question(
+        24,
+        "What do atomics cost, and what is lost without?",
+        ("contention",),
+        exact,
+        claim="Atomics are exact: of many additions to one word none is lost.",
+    ),
+    Question(
+        24,
+        "Whose write stays when all lanes write one word?",
+        ("contention",),
+        winner,
+        claim="Of the lanes that write one word, the write of one stays; which is not specified.",
+    ),
 )

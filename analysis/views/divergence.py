@@ -234,8 +234,7 @@ def overlap(data: RunData) -> Answer | None:
         ),
         method="if {A; B;} else {X; Y;} P; Q; in one warp, each statement 32 dependent integer "
         "multiply-adds, A and X with a load past L1 first where the figure says so. Every lane "
-        "reads the SM's clock where a statement begins, once the one before is complete. The claim "
-        "is that paths may interleave.",
+        "reads the SM's clock where a statement begins, once the one before is complete.",
         table=diverged[["taken", "load", "syncwarp", "overlap_cycles", "arrivals"]],
         sources=data.sources("divergence", "course"),
     )
@@ -334,8 +333,7 @@ def waiting(data: RunData) -> Answer | None:
         plots=(
             Plot(_draw_waiting, _came_through(rows), "Lanes that came through, and the cycles"),
         ),
-        method="One warp; whoever waits gives up after 20 million cycles. Since Volta, lanes of "
-        "one warp are promised to make progress while others wait.",
+        method="One warp; whoever waits gives up after 20 million cycles.",
         table=rows[["kernel", "completed_lanes", "of", "handover_cycles", "wait_cycles"]].rename(
             columns={"of": "of lanes"}
         ),
@@ -377,8 +375,34 @@ def _draw_waiting(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(20, "Do the paths of a diverged warp run one after another?", ("divergence",), paths),
-    Question(20, "Do other warps fill the lanes that are off?", ("divergence",), lanes),
-    Question(21, "Do the two branches of an if/else overlap?", ("divergence",), overlap),
-    Question(21, "Can lanes of one warp wait for each other?", ("divergence",), waiting),
+    Question(
+        20,
+        "Do the paths of a diverged warp run one after another?",
+        ("divergence",),
+        paths,
+        claim="A diverged warp runs its paths one after another; a branch that splits on warp "
+        "edges costs nothing.",
+    ),
+    Question(
+        20,
+        "Do other warps fill the lanes that are off?",
+        ("divergence",),
+        lanes,
+        claim="Lanes that are off stay idle: no other warp's threads fill the gap.",
+    ),
+    Question(
+        21,
+        "Do the two branches of an if/else overlap?",
+        ("divergence",),
+        overlap,
+        claim="Since Volta the paths of a diverged warp may interleave.",
+    ),
+    Question(
+        21,
+        "Can lanes of one warp wait for each other?",
+        ("divergence",),
+        waiting,
+        claim="Since Volta every lane makes progress while others of its warp wait, so lanes may "
+        "wait for each other.",
+    ),
 )

@@ -95,5 +95,12 @@ def _draw_shares(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(17, "Does a barrier make earlier writes visible?", ("exchange",), visibility),
+    Question(
+        17,
+        "Does a barrier make earlier writes visible?",
+        ("exchange",),
+        visibility,
+        claim="A barrier makes earlier writes visible to the threads that it spans; without one, "
+        "an exchange between them goes wrong.",
+    ),
 )

@@ -164,7 +164,7 @@ def replacement(data: RunData) -> Answer | None:
             ),
         ),
         method="Blocks of 1024 threads, as many as fit and as many again. All warps but the first "
-        "return at once. The claim is that a finished warp is replaced at once.",
+        "return at once.",
         table=rows[["block", "blocks" if "blocks" in rows else "waves", "resident_blocks"]],
         sources=data.sources("schedule", "early_exit"),
     )
@@ -217,7 +217,25 @@ def _draw_private(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(7, "In which order do blocks run?", ("schedule",), order),
-    Question(7, "Does a new block wait for a block's last warp?", ("schedule",), replacement),
-    Question(7, "Is shared memory private to a block?", ("schedule",), private_memory),
+    Question(
+        7,
+        "In which order do blocks run?",
+        ("schedule",),
+        order,
+        claim="Blocks run in no set order.",
+    ),
+    Question(
+        7,
+        "Does a new block wait for a block's last warp?",
+        ("schedule",),
+        replacement,
+        claim="A finished warp is replaced at once, even while others of its block still run.",
+    ),
+    Question(
+        7,
+        "Is shared memory private to a block?",
+        ("schedule",),
+        private_memory,
+        claim="Blocks never see each other's shared memory, even on one SM.",
+    ),
 )

@@ -94,4 +94,12 @@ def _draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-QUESTIONS = (Question(10, "Which SMs share a GPC?", ("schedule",), gpcs),)
+QUESTIONS = (
+    Question(
+        10,
+        "Which SMs share a GPC?",
+        ("schedule",),
+        gpcs,
+        claim="The SMs of a GPU form groups, its GPCs; which SMs share one is nowhere specified.",
+    ),
+)

@@ -175,5 +175,6 @@ QUESTIONS = (
         "Who am I? %warpid, %laneid and %smid",
         ("identity",),
         identity,
+        claim="A thread's lane is its linear index in its block mod 32; a block stays on one SM.",
     ),
 )

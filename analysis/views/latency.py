@@ -344,6 +344,7 @@ QUESTIONS = (
         "How long does a load take, level by level?",
         ("memory",),
         by_level,
+        claim="A load takes about 100 cycles, from one level of memory at least.",
         asked_first="How long does a load take?",
     ),
     Question(3, "What does load do to latency?", ("loaded_latency",), under_load),

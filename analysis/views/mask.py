@@ -174,6 +174,19 @@ def full(data: RunData) -> Answer | None:
 
 
 QUESTIONS = (
-    Question(22, "What does activemask show in and after a branch?", ("mask",), seen),
-    Question(22, "What if half a warp names all of it in syncwarp?", ("mask",), full),
+    Question(
+        22,
+        "What does activemask show in and after a branch?",
+        ("mask",),
+        seen,
+        claim="In a branch, `activemask` names just the lanes that took it.",
+    ),
+    Question(
+        22,
+        "What if half a warp names all of it in syncwarp?",
+        ("mask",),
+        full,
+        claim="`syncwarp` ends well once every lane that its mask names has called it, on either "
+        "path, or has returned.",
+    ),
 )

@@ -115,5 +115,7 @@ QUESTIONS = (
         "Are 25 warps enough to hide a latency?",
         ("mixed",),
         enough,
+        claim="It takes 25 warps to hide the latency of a kernel with 4 instructions a load "
+        "(100 cycles / 4), wherever its data lie.",
     ),
 )

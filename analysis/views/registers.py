@@ -115,5 +115,6 @@ QUESTIONS = (
         "What does it cost when registers spill?",
         ("registers",),
         spills,
+        claim="Registers that spill to local memory cost time, even where more warps are resident.",
     ),
 )

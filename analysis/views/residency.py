@@ -229,5 +229,7 @@ QUESTIONS = (
         "How many blocks are resident on an SM?",
         ("occupancy",),
         agreement,
+        claim="The blocks resident on an SM are as many as the scarcest of registers, shared "
+        "memory, warps and block places allows.",
     ),
 )

@@ -109,5 +109,6 @@ QUESTIONS = (
         "Does the same program scale with the SMs?",
         ("scalability",),
         speed_up,
+        claim="Without a change, a program that computes gets faster in proportion to its SMs.",
     ),
 )

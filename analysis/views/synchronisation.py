@@ -100,9 +100,8 @@ def ladder(data: RunData) -> Answer | None:
             ),
         ),
         method=_method(data) + f" Blocks of {BLOCK} threads, one on every SM, clusters of {SIZE}; "
-        "a line spans all sizes and numbers of blocks an SM that were measured. The claim is that "
-        "launching again is too expensive. Ballots and shuffles exchange values and order no "
-        "memory.",
+        "a line spans all sizes and numbers of blocks an SM that were measured. Ballots and "
+        "shuffles exchange values and order no memory.",
         table=rungs[["level", "name", "latency_cycles", "latency_seconds", "least", "most"]],
         sources=data.sources("barrier") + data.sources("cluster"),
     )
@@ -342,13 +341,20 @@ def _draw_warps(rows: pd.DataFrame) -> Figure:
 
 QUESTIONS = (
     Question(
-        23, "Is syncwarp really much cheaper than syncthreads?", ("barrier",), warp_against_block
+        23,
+        "Is syncwarp really much cheaper than syncthreads?",
+        ("barrier",),
+        warp_against_block,
+        claim="In blocks of any size a `syncwarp` is much cheaper than a `syncthreads`, half its "
+        "cost or less.",
     ),
     Question(
         27,
         "What does synchronising cost, from a warp to a new launch?",
         ("barrier",),
         ladder,
+        claim="The wider a barrier reaches, the more it costs, and launching again is too "
+        "expensive, at least twice a grid sync.",
         readme="synchronisation",
     ),
 )

@@ -68,5 +68,12 @@ def _draw(rows: pd.DataFrame) -> Figure:
 
 
 QUESTIONS = (
-    Question(19, "Are the barriers that vote right, and what do they cost?", ("exchange",), votes),
+    Question(
+        19,
+        "Are the barriers that vote right, and what do they cost?",
+        ("exchange",),
+        votes,
+        claim="`syncthreads_count`, `syncthreads_and` and `syncthreads_or` tell every thread how "
+        "the whole block voted.",
+    ),
 )

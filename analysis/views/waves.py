@@ -135,4 +135,12 @@ def _draw(rows: pd.DataFrame) -> Figure:
     return figure
 
 
-QUESTIONS = (Question(9, "Do 100 blocks on 80 SMs run as 80, then 20?", ("schedule",), staircase),)
+QUESTIONS = (
+    Question(
+        9,
+        "Do 100 blocks on 80 SMs run as 80, then 20?",
+        ("schedule",),
+        staircase,
+        claim="Blocks that last equally long run in whole waves: 100 on 80 SMs as 80, then 20.",
+    ),
+)

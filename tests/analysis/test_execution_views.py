@@ -341,6 +341,9 @@ def test_launch_returns_before_the_kernel_ends(ask):
 def test_blocks_a_second(ask):
     answer = ask(launch.blocks, launch_cases())
     assert "2²⁴ blocks of 32 threads take 16.8 ms, 1.00 billion blocks a second" in answer.text
+    assert answer.verdict == "confirmed"
+    few = [case for case in launch_cases() if case.params.get("grid", 0) <= 2**12]
+    assert ask(launch.blocks, few).verdict == "measured", "131,072 threads are not millions"
 
 
 def test_errors_name_the_call_that_tells(ask):

@@ -211,6 +211,7 @@ def test_four_schedulers_contradict_one_warp_at_a_time(run):
 
 def test_units_are_set_beside_what_was_measured(run):
     answer = instruction.costs(run(instruction_cases(0)))
+    assert answer.verdict == "measured"
     assert "FP32 128 of 128" in answer.text
     assert "special function 16.0 of 16" in answer.text
     row = answer.table.set_index("op").loc["fma.f64"]

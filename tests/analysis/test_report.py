@@ -74,12 +74,16 @@ def test_first_screen_says_gpu_date_speed_share_and_health(text):
         assert part in head
 
 
+def article_of(question, text):
+    article = text[text.index(f'<article id="{question.slug}"') :]
+    return article[: article.index("</article>")]
+
+
 def test_every_axpy_question_is_answered_with_a_figure(text, report):
     asked = [question for question in questions() if question.families == ("axpy",)]
     assert len(asked) >= 5
     for question in asked:
-        article = text[text.index(f'<article id="{question.slug}"') :]
-        article = article[: article.index("</article>")]
+        article = article_of(question, text)
         assert '<svg xmlns="http://www.w3.org/2000/svg"' in article
         assert "How this was measured" in article
         assert "<table>" in article
@@ -109,11 +113,6 @@ def answers(data):
     return {
         q.title: q.answer(data) for q in questions() if set(q.families) <= set(data.frame["family"])
     }
-
-
-def article_of(question, text):
-    article = text[text.index(f'<article id="{question.slug}"') :]
-    return article[: article.index("</article>")]
 
 
 def test_every_verdict_has_its_claim_before_the_answer(synthetic_run, text):
