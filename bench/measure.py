@@ -87,21 +87,29 @@ def measure(case: Case, bench: Bench) -> schema.Case:
 
 
 def measure_together(cases: list[Case], bench: Bench) -> list[schema.Case]:
-    """Cases sampled in turns; one record each, in order."""
+    """Cases sampled in turns; one record each, in order. One that raises fails by itself."""
     if cases and all(case.kernel.may_hang for case in cases):
-        return _isolated(cases, bench)
+        try:
+            return _isolated(cases, bench)
+        except Exception as error:
+            return [failed(case, bench, error) for case in cases]
     records: dict[int, schema.Case] = {}
     samplings: dict[int, _Sampling] = {}
     for index, case in enumerate(cases):
-        prepared = _prepare(case, bench)
+        try:
+            prepared = _prepare(case, bench)
+        except Exception as error:
+            prepared = failed(case, bench, error)
         if isinstance(prepared, _Sampling):
             samplings[index] = prepared
         else:
             records[index] = prepared
-    while any(sampling.stop is None for sampling in samplings.values()):
-        for sampling in samplings.values():
-            if sampling.stop is None:
-                _take(sampling, bench)
+    while running := [index for index, each in samplings.items() if each.stop is None]:
+        for index in running:
+            try:
+                _take(samplings[index], bench)
+            except Exception as error:  # it alone: its peers' samples are good
+                records[index] = failed(samplings.pop(index).case, bench, error)
     for index, sampling in samplings.items():
         records[index] = _record(sampling, bench)
     bench.machine.release()

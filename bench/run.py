@@ -13,12 +13,15 @@ from typing import Any
 
 from bench import device
 from bench.session import Order, record
+from bench.speech import say
 from results.errors import UserError
 from results.schema import End
 from results.store import LOCAL, append_end
 
 FAMILY_SECONDS = 300.0
 """A family that takes longer hangs; its process is ended and the reason recorded."""
+NOT_WRITTEN = 3
+"""A child ends so that could not write its file, and has said why: nothing is to be added."""
 PRELOADED = ["numba.cuda", "cupy", "cuda.core", "bench.session"]
 """Imported once in the server that children are forked from. None of them opens the device."""
 
@@ -50,7 +53,7 @@ def run(
         if item.path.exists():
             raise UserError(f"{item.path} exists already; name another folder with --output")
     failures = [item for item in orders if not child(context, item, _measure)]
-    print(f"recorded in {folder}")
+    say(f"recorded in {folder}")
     if failures:
         names = ", ".join(sorted({item.family for item in failures}))
         print(f"not whole: {names}; the reasons are above and in the records", file=sys.stderr)
@@ -62,8 +65,20 @@ def _new_folder(context: multiprocessing.context.ForkServerContext, index: int) 
     the parent's stays on the device."""
     with context.Pool(1) as pool:
         name = pool.apply(_device_name, (index,))
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return LOCAL / device.model_slug(name) / stamp
+    while True:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        folder = LOCAL / device.model_slug(name) / stamp
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:  # a run on another device took this second
+            time.sleep(0.1)
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {LOCAL}: {error.strerror}; name a folder that you may write to "
+                "with --output"
+            ) from None
+        else:
+            return folder
 
 
 def _device_name(index: int) -> str:
@@ -74,7 +89,10 @@ def child(
     context: Any, order: Order, target: Callable[[Order], None], limit_s: float = FAMILY_SECONDS
 ) -> bool:
     """Measure one family in a process of its own; whatever happens to it, its file is closed."""
-    print(f"[{order.process}] {order.family}", flush=True)
+    say(f"[{order.process}] {order.family}")
+    if order.path.exists():
+        print(f"{order.family}: {order.path} exists already, by another run", file=sys.stderr)
+        return False
     started = time.monotonic()
     process = context.Process(target=target, args=(order,))
     process.start()
@@ -90,7 +108,7 @@ def child(
         if reason:
             process.kill()
             process.join()
-        elif process.exitcode not in (0, 2):
+        elif process.exitcode not in (0, 2, NOT_WRITTEN):
             reason = _why(process.exitcode)
         if reason and order.path.exists():
             _close(order.path, reason, time.monotonic() - started)
@@ -100,7 +118,11 @@ def child(
 
 
 def _measure(order: Order) -> None:
-    sys.exit(0 if record(order) else 2)
+    try:
+        sys.exit(0 if record(order) else 2)
+    except UserError as error:
+        print(f"{order.family}: {error}", file=sys.stderr)
+        sys.exit(NOT_WRITTEN)
 
 
 def _why(code: int | None) -> str:
@@ -111,4 +133,7 @@ def _why(code: int | None) -> str:
 
 def _close(path: Path, reason: str, seconds: float) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    append_end(path, End("failed", now, round(seconds, 3), reason))
+    try:
+        append_end(path, End("failed", now, round(seconds, 3), reason))
+    except OSError as error:  # without an end line the file says itself that it is not whole
+        print(f"cannot write to {path}: {error.strerror}", file=sys.stderr)

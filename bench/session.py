@@ -14,7 +14,8 @@ from typing import Any
 from bench import device, environment, families
 from bench.clock import GateClock
 from bench.machine import from_snapshot
-from bench.measure import Bench, Case, failed, measure, measure_together
+from bench.measure import Bench, Case, measure, measure_together
+from bench.speech import say
 from bench.stopping import RULES
 from kernels.spec import families as declared
 from results import metrics, schema
@@ -75,7 +76,7 @@ def _turn(case: Case) -> Any:
     return object() if case.group is None else case.group
 
 
-def record(order: Order, show: Callable[[str], None] = print) -> bool:
+def record(order: Order, show: Callable[[str], None] = say) -> bool:
     """Measure one family and write its file. True where the family ended well."""
     started = time.monotonic()
     bench = open_bench(order.family, order.index, order.profile)
@@ -101,20 +102,13 @@ def _measure_all(
 ) -> str | None:
     """Every group; the reason where the device cannot go on."""
     for group in groups(families.cases(order.family, order.profile, bench.machine)):
-        try:
-            records = measure_together(group, bench)
-        except Exception as error:
-            for case in group:
-                lost = failed(case, bench, error)
-                writer.write(lost)
-                show(progress(lost, {}))
-            bench.machine.release()
-            if dead := _dead(bench):
-                return f"the device cannot go on after {group[-1].label}: {dead}"
-            continue
-        for measured, row in zip(records, metrics.derive(records, bench.device), strict=True):
+        records = measure_together(group, bench)
+        for measured in records:
             writer.write(measured)
+        for measured, row in zip(records, metrics.derive(records, bench.device), strict=True):
             show(progress(measured, row))
+        if any(measured.status == "failed" for measured in records) and (dead := _dead(bench)):
+            return f"the device cannot go on after {group[-1].label}: {dead}"
     return None
 
 

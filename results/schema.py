@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -58,10 +58,14 @@ class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hash of the machine code: SHA-256 over the cubin's .text sections, 16 hex digits."""
 
 
+Seconds = Annotated[float, msgspec.Meta(gt=0, lt=1e6)]
+"""A time that was measured: over zero, and no launch takes days."""
+
+
 class Samples(msgspec.Struct, frozen=True, omit_defaults=True):
     """The clock's samples of one case in one process."""
 
-    time_s: list[float]
+    time_s: list[Seconds]
     """Device time of each sample, s, rounded to 1 ns."""
     stop: Stop
     """Why sampling ended."""

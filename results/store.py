@@ -49,6 +49,8 @@ class Recording:
 
     path: Path
     files: list[File] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    """Files of which nothing was kept, a line each: their process was killed before its header."""
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ class Recording:
     @property
     def problems(self) -> list[str]:
         """What is not whole about the run, a line each."""
-        return [text for file in self.files if (text := file.incomplete)]
+        return [*self.lost, *(text for file in self.files if (text := file.incomplete))]
 
     @property
     def device(self) -> dict[str, object]:
@@ -78,9 +80,16 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         """Raises UserError where the folder cannot be made or the file is already there."""
+        self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by close()
+            # Appending, so that an end line which the parent adds is never written over.
+            self._file = open(  # noqa: SIM115 - closed by close()
+                path,
+                "xb",
+                buffering=0,
+                opener=lambda name, flags: os.open(name, flags | os.O_APPEND),
+            )
         except FileExistsError:
             raise UserError(
                 f"{path} exists already; name another folder with --output, so that no "
@@ -93,7 +102,16 @@ class Writer:
             ) from None
 
     def write(self, line: Line) -> None:
-        self._file.write(encode(line))
+        """Raises UserError where the disk takes no more; what was written before stays."""
+        left = memoryview(encode(line))
+        try:
+            while left:  # a disk that fills takes a part, and says nothing
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {self._path}: {error.strerror}; the cases before this one are "
+                "kept; make room and record the rest into another folder"
+            ) from None
 
     def close(self) -> None:
         self._file.close()
@@ -139,8 +157,11 @@ def resolve(run: str | os.PathLike[str]) -> Path:
         UserError: there is none.
     """
     path = Path(run)
-    if path.exists():
-        return path
+    try:
+        if path.exists():
+            return path
+    except OSError as error:  # a name too long, or in a folder that this user may not search
+        raise UserError(f"cannot read '{run}': {error.strerror}") from None
     if str(run) == "latest":
         runs = [folder for folder in LOCAL.glob("*/*") if any(folder.glob("*.jsonl"))]
         if not runs:
@@ -148,31 +169,67 @@ def resolve(run: str | os.PathLike[str]) -> Path:
             if recorded := baselines():
                 text += f"; recorded are {', '.join(recorded)}: 'make report RUN={recorded[0]}'"
             raise UserError(text)
-        return max(runs, key=lambda folder: folder.name)
+        return max(runs, key=_started)
     if str(run) in baselines():
         return BASELINES / str(run)
     known = ", ".join(baselines()) or "none yet"
-    raise UserError(f"no run at '{run}': name a folder or file of records, or a baseline ({known})")
+    raise UserError(
+        f"no run at {str(run)!r}: name a folder or file of records, or a baseline ({known})"
+    )
+
+
+def _started(folder: Path) -> str:
+    """When the newest of its processes started; a folder may be called anything."""
+    found = ""
+    for path in folder.glob("*.jsonl"):
+        try:
+            with open(path, "rb") as file:
+                header = decode(line := file.readline(), schema_of(line))
+        except (OSError, LookupError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        found = max(found, header.started) if isinstance(header, Run) else found
+    return found
 
 
 def load(run: str | os.PathLike[str]) -> Recording:
     """A run from its folder, from one file, or from a baseline's name.
 
     Raises:
-        UserError: missing, empty, not a record, or of an unknown schema; one line says which
-            file and what to do.
+        UserError: missing, empty, not a record, of an unknown schema, or two records of one
+            process; one line says which file and what to do.
     """
     path = resolve(run)
-    paths = sorted(path.glob("*.jsonl"), key=_order) if path.is_dir() else [path]
+    try:
+        paths = sorted(path.iterdir(), key=_order) if path.is_dir() else [path]
+    except OSError as error:
+        raise UserError(f"cannot list {path}: {error.strerror}") from None
+    if path.is_dir():
+        paths = [item for item in paths if item.suffix == ".jsonl"]
     if not paths:
         raise UserError(f"{path} holds no .jsonl record; 'make bench' makes one")
-    files = [_read(item) for item in paths]
+    read = [_read(item) for item in paths]
+    files = [item for item in read if isinstance(item, File)]
+    lost = [item for item in read if isinstance(item, str)]
+    if not files:
+        raise UserError(f"{path}: {lost[0]}; delete it and record again with 'make bench'")
+    _of_one_run(path, files)
+    return Recording(path, files, lost)
+
+
+def _of_one_run(path: Path, files: list[File]) -> None:
     models = {str(file.run.device.get("name")) for file in files}
     if len(models) > 1:
         raise UserError(
             f"{path} mixes records of {', '.join(sorted(models))}: keep one GPU model a folder"
         )
-    return Recording(path, files)
+    known: dict[tuple[str, int], Path] = {}
+    for file in files:
+        other = known.setdefault((file.run.family, file.run.process), file.path)
+        if other != file.path:
+            raise UserError(
+                f"{file.path} and {other.name} are both process {file.run.process} of "
+                f"{file.run.family}: a copy is no further process; keep one of them"
+            )
 
 
 def _order(path: Path) -> tuple[int, str]:
@@ -180,7 +237,10 @@ def _order(path: Path) -> tuple[int, str]:
     return (int(process) if process.isdigit() else 0, family)
 
 
-def _read(path: Path) -> File:
+def _read(path: Path) -> File | str:
+    """The file, or why nothing of it was kept."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file; name a record, or a folder of records")
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -188,10 +248,12 @@ def _read(path: Path) -> File:
     torn = lines[-1] != b""
     lines = [line for line in lines if line]
     if not lines:
-        raise UserError(f"{path} is empty; delete it and record again with 'make bench'")
+        return f"{path.name} is empty: its process was ended before it wrote"
     try:
         schema = schema_of(lines[0])
     except (msgspec.MsgspecError, UnicodeDecodeError):
+        if _only_ended(lines):
+            return f"{path.name} has no header: its process was ended before it wrote one"
         raise UserError(f"{path} is not a warpgauge record (its first line is no header)") from None
     records: list[Line] = []
     for number, line in enumerate(lines, 1):
@@ -201,10 +263,13 @@ def _read(path: Path) -> File:
             raise UserError(f"{path}: {error}; update warpgauge, or record again") from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             # A process that was killed tears the line it was writing: the file's last, or,
-            # where the parent has added the end line since, the one before it.
+            # where the parent has added the end line since, the one before it. What is JSON was
+            # not torn.
             last = number == len(lines) or (
-                number == len(lines) - 1 and b'"kind":"end"' in lines[-1]
+                number == len(lines) - 1
+                and lines[-1].startswith(b'{"kind":"end","status":"failed"')
             )
+            last = last and not isinstance(error, msgspec.ValidationError)
             if last and number > 1:
                 torn = True
                 continue
@@ -212,10 +277,19 @@ def _read(path: Path) -> File:
     return _assemble(path, records, torn)
 
 
+def _only_ended(lines: list[bytes]) -> bool:
+    """A torn header, the parent's end line, or one after the other."""
+    start = b'{"kind":"run"'
+    torn = lines[0].startswith(start) or start.startswith(lines[0])
+    return all(line.startswith(b'{"kind":"end"') for line in lines[torn:])
+
+
 def _assemble(path: Path, records: list[Line], torn: bool) -> File:
     header = records[0]
     if not isinstance(header, Run):
         raise UserError(f"{path} is not a warpgauge record (its first line is no header)")
+    if not isinstance(header.device.get("name"), str):
+        raise UserError(f"{path}: its header names no GPU; record again with 'make bench'")
     cases = [line for line in records if isinstance(line, Case)]
     ends = [line for line in records if isinstance(line, End)]
     if 1 + len(cases) + len(ends) != len(records):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench import session
+from bench import run, session
 from bench.clock import Sample
 from bench.measure import Bench, Case
 from bench.run import child
@@ -94,6 +94,60 @@ def test_an_exception_fails_its_case_and_the_family_goes_on(tmp_path, monkeypatc
         ("three", "ok"),
     ]
     assert file.cases[1].reason == "RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS"
+
+
+def test_one_that_raises_leaves_its_group_the_samples(tmp_path, monkeypatch, bench_with):
+    names = (("ours", lambda stream: None), ("peer", _boom), ("ours too", lambda stream: None))
+    cases = [Case(_kernel(name, queue), {}, group="all") for name, queue in names]
+    good, file = _record(tmp_path, monkeypatch, cases, bench_with())
+    assert good
+    assert [(case.kernel, case.status) for case in file.cases] == [
+        ("ours", "ok"),
+        ("peer", "failed"),
+        ("ours too", "ok"),
+    ]
+    assert file.cases[0].samples.time_s
+
+
+def test_a_reader_that_leaves_costs_no_case(tmp_path, monkeypatch, bench_with):
+    """`bench run | head -1`: the pipe is closed, and everything is measured all the same."""
+    cases = [Case(_kernel(name), {}, group="all") for name in ("one", "two", "three")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    kept = os.dup(1)
+
+    def measured(item: Order) -> None:
+        os.dup2(writer, 1)
+        monkeypatch.setattr(sys, "stdout", open(1, "w", closefd=False))  # noqa: SIM115
+        monkeypatch.setattr(session, "open_bench", lambda *_: bench_with())
+        monkeypatch.setattr(session, "self_check", lambda _: [])
+        monkeypatch.setattr(session.families, "cases", lambda *_: cases)
+        sys.exit(0 if record(item) else 2)
+
+    try:
+        assert child(FORK, order(tmp_path), measured)
+    finally:
+        os.dup2(kept, 1)
+    file = load(tmp_path).files[0]
+    assert [case.kernel for case in file.cases] == ["one", "two", "three"]
+    assert file.incomplete is None
+
+
+def test_a_file_of_another_run_is_left_alone(tmp_path: Path, monkeypatch, capfd):
+    """Two runs into one folder: the second says so, and adds nothing to the record of the first."""
+
+    def other_run_first(item: Order) -> None:
+        with Writer(item.path) as first:
+            first.write(HEADER)
+            run._measure(item)
+
+    monkeypatch.setattr(run, "record", lambda item: bool(Writer(item.path)))
+    assert not child(FORK, order(tmp_path), other_run_first)
+    assert "exists already" in capfd.readouterr().err
+    before = order(tmp_path).path.read_bytes()
+    assert before.count(b"\n") == 1
+    assert not child(FORK, order(tmp_path), other_run_first)
+    assert order(tmp_path).path.read_bytes() == before
 
 
 def test_a_corrupted_context_ends_the_family_with_its_reason(tmp_path, monkeypatch, bench_with):

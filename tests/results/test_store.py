@@ -8,10 +8,11 @@ import textwrap
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from results.errors import UserError
-from results.schema import Case, End, Run, encode
+from results.schema import Case, End, Run, Samples, encode
 from results.store import Writer, append_end, baselines, load, resolve
 
 ROOT = Path(__file__).parents[2]
@@ -143,6 +144,97 @@ def test_killing_the_writer_at_any_moment_keeps_every_finished_case(tmp_path: Pa
         cases = load(path).files[0].cases
         assert len(cases) >= len(reported) > 0
         assert [item.params["n"] for item in cases] == list(range(len(cases)))
+
+
+def test_a_file_that_was_ended_before_its_header_costs_itself_only(tmp_path: Path):
+    whole = encode(header())
+    write(tmp_path / "0-axpy.jsonl", header(), case(1), END)
+    for process, left in enumerate(
+        (b"", whole[:5], whole[:-2], whole[:40] + b"\n" + encode(END)), 1
+    ):
+        (tmp_path / f"{process}-axpy.jsonl").write_bytes(left)
+    append_end(tmp_path / "1-axpy.jsonl", END)
+    (tmp_path / "9-axpy.jsonl").touch()
+    run = load(tmp_path)
+    assert [file.run.process for file in run.files] == [0]
+    assert len(run.problems) == len(run.lost) == 5
+    (tmp_path / "0-axpy.jsonl").unlink()
+    with pytest.raises(UserError, match="record again"):
+        load(tmp_path)
+
+
+def test_a_copy_of_a_process_is_no_further_process(tmp_path: Path):
+    for process in (0, 1):
+        write(tmp_path / f"{process}-axpy.jsonl", header(0), case(1), END)
+    with pytest.raises(UserError, match="are both process 0 of axpy"):
+        load(tmp_path)
+
+
+def test_the_latest_run_is_the_one_that_started_last(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("results.store.LOCAL", tmp_path)
+    for name, started in (("zebra", "2026"), ("20270101T000000Z", "2027"), ("a", "2025")):
+        run = msgspec.structs.replace(header(), started=started)
+        write(tmp_path / "gpu" / name / "0-axpy.jsonl", run, case(1), END)
+    assert resolve("latest").name == "20270101T000000Z"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1.0", "1e308"])
+def test_a_time_that_no_clock_gives_is_refused(tmp_path: Path, seconds: str):
+    good = Case("axpy", "vector", {}, "ok", samples=Samples([5e-6], "samples", "cold"))
+    path = write(tmp_path / "0-axpy.jsonl", header(), good, good, END)
+    path.write_bytes(path.read_bytes().replace(b"5e-6", seconds.encode(), 1))
+    with pytest.raises(UserError, match="line 2 is malformed"):
+        load(path)
+
+
+def test_a_record_of_no_gpu_is_refused(tmp_path: Path):
+    path = write(tmp_path / "0-axpy.jsonl", Run(1, "axpy", 0, "", "quick", [], {}, {}, "0"), END)
+    with pytest.raises(UserError, match="names no GPU"):
+        load(path)
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path):
+    with pytest.raises(UserError, match="is no file"):
+        load("/dev/zero")
+    with pytest.raises(UserError, match="File name too long"):
+        load("x" * 300)
+    (tmp_path / "0-axpy.jsonl").symlink_to("nowhere")
+    with pytest.raises(UserError, match="cannot read"):
+        load(tmp_path)
+
+
+def test_a_disk_that_fills_is_told_and_costs_the_last_case_only(tmp_path: Path):
+    """A disk that fills takes a part of the bytes without an error, and then no more."""
+
+    class Full:
+        room = 1000
+
+        def write(self, data: memoryview) -> int:
+            if not self.room:
+                raise OSError(28, "No space left on device")
+            taken = data[: self.room]
+            self.room -= len(taken)
+            return inner.write(taken)
+
+        def close(self) -> None:
+            inner.close()
+
+    path = tmp_path / "0-axpy.jsonl"
+    writer = Writer(path)
+    inner, writer._file = writer._file, Full()
+    writer.write(header())
+    told = ""
+    for n in range(100):
+        try:
+            writer.write(case(n))
+        except UserError as error:
+            told = str(error)
+            break
+    assert "No space left on device; the cases before this one are kept" in told
+    writer.close()
+    kept = load(path)
+    assert 3 < len(kept.files[0].cases) < 20
+    assert "torn" in kept.problems[0]
 
 
 def test_without_a_local_run_latest_names_what_is_recorded(tmp_path, monkeypatch):

@@ -1,0 +1,26 @@
+"""Lines for a person. That nobody listens any more must not cost a measurement."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+
+def say(text: str) -> None:
+    """Print a line at once; where the output takes no more, be silent from here on.
+
+    The output may be a pipe whose reader has left (`| head`, a terminal that was closed) or a
+    file on a full disk; the record is what counts.
+    """
+    try:
+        print(text, flush=True)
+    except OSError:
+        hush(sys.stdout)
+
+
+def hush(stream: TextIO) -> None:
+    """Send what is left in the stream's buffer, and all that follows, nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
