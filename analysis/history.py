@@ -29,8 +29,8 @@ from analysis.readings import GATED, Key, label
 from results import schema
 from results.errors import UserError
 from results.metrics import scalar
-from results.schema import SCHEMA, End, Run, schema_of
-from results.store import load
+from results.schema import SCHEMA, End, Run, Seconds, schema_of
+from results.store import File, load
 
 Number = tuple[Key, str, float]
 """A case, what it is judged in, and its value in one process."""
@@ -45,7 +45,7 @@ UNITS = {**{metric.name: metric.unit for metric in GATED}, "time": "s"}
 
 
 class _Samples(msgspec.Struct, gc=False):
-    time_s: list[float]
+    time_s: list[Seconds]
 
 
 _Metrics = msgspec.defstruct(
@@ -69,6 +69,15 @@ _decoder: msgspec.json.Decoder[Run | _Case | End] = msgspec.json.Decoder(Run | _
 
 
 @dataclass(frozen=True)
+class _File:
+    """One process of one family."""
+
+    header: Run
+    numbers: list[Number]
+    failed: set[Key]
+
+
+@dataclass(frozen=True)
 class RunLevel:
     """One run: its header and a number for each case."""
 
@@ -77,6 +86,10 @@ class RunLevel:
     """The first process's; `started` is what orders runs. Without the device's `attributes`."""
     values: dict[Key, tuple[str, float]]
     """Case -> what it is judged in, and the geometric mean of its process medians."""
+    failed: set[Key] = field(default_factory=set)
+    """Cases that failed in a process."""
+    problems: list[str] = field(default_factory=list)
+    """What is not whole about the run, as Recording.problems."""
 
     @property
     def name(self) -> str:
@@ -112,6 +125,8 @@ class Series:
     steps: list[Step] = field(default_factory=list)
     anew: list[tuple[int, str]] = field(default_factory=list)
     """(index of a run, reason): an accepted change, at which the series starts anew."""
+    failing: bool = False
+    """The newest run of this GPU has the case, and it failed there."""
 
     @property
     def label(self) -> str:
@@ -119,18 +134,21 @@ class Series:
 
     @property
     def regressed(self) -> bool:
-        """Whether the last thing that happened to this case is that it became slower."""
+        """Whether the last thing that happened to this case is that it became slower, or fails."""
+        if self.failing:
+            return True
         start = self.anew[-1][0] if self.anew else 0
         return bool(self.steps) and self.steps[-1].slower and self.steps[-1].index > start
 
 
 @dataclass(frozen=True)
 class History:
-    """Every series, and the runs that could not be read."""
+    """Every series, the runs that could not be read, and those that are not whole."""
 
     series: list[Series]
     runs: int
     left_out: list[str]
+    problems: list[str]
 
     @property
     def changed(self) -> list[Series]:
@@ -153,12 +171,16 @@ def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
         if not runs:
             told = f" ({left_out[0]})" if left_out else ""
             raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
-        series = _series(sorted(runs, key=lambda run: run.header.started))
+        runs.sort(key=lambda run: run.header.started)
+        series = _series(runs)
+        newest = {run.gpu: run for run in runs}
         for one in series:
             _start_anew(one, accepted)
             points = _search(_pieces(one))
             one.steps = [_step(one, index, points) for index in points]
-    return History(series, len(runs), left_out)
+            one.failing = one.key in newest[one.gpu].failed
+    problems = [f"{run.path}: {text}" for run in runs for text in run.problems]
+    return History(series, len(runs), left_out, problems)
 
 
 @contextmanager
@@ -204,56 +226,81 @@ def read_run(path: Path) -> RunLevel:
     Raises:
         UserError: as for results.store.load.
     """
+    files = _all_quick(path)
+    problems: list[str] = []
+    if files is None:
+        recording = load(path)
+        files, problems = [_whole(file) for file in recording.files], recording.problems
     processes: dict[tuple[Key, str], list[float]] = {}
-    headers: list[Run] = []
-    for file in sorted(path.glob("*.jsonl")):
-        header, numbers = _quick(file) or _whole(file)
-        headers.append(header)
-        for key, metric, value in numbers:
+    for file in files:
+        for key, metric, value in file.numbers:
             processes.setdefault((key, metric), []).append(value)
-    models = {str(header.device.get("name")) for header in headers}
-    if len(models) > 1:
-        raise UserError(f"{path} mixes records of {', '.join(sorted(models))}")
+    failed = set().union(*(file.failed for file in files))
+    headers = [file.header for file in files]
     first = min(headers, key=lambda header: header.started)
     device = {name: value for name, value in first.device.items() if name not in IGNORED}
     values = {
         key: (metric, geometric_mean(numbers) if len(numbers) > 1 else numbers[0])
         for (key, metric), numbers in processes.items()
     }
-    return RunLevel(path, msgspec.structs.replace(first, device=device), values)
+    return RunLevel(path, msgspec.structs.replace(first, device=device), values, failed, problems)
 
 
-def _quick(path: Path) -> tuple[Run, list[Number]] | None:
-    """Header and numbers of a file of this schema; None where anything is unusual."""
-    content = path.read_bytes()
-    try:
-        if schema_of(content[: content.find(b"\n")]) != SCHEMA:
+def _all_quick(path: Path) -> list[_File] | None:
+    """Every file of a run; None where anything about one, or about all together, is unusual."""
+    files = []
+    for item in sorted(path.glob("*.jsonl")):
+        if (file := _quick(item)) is None:
             return None
-        header, *lines = _decoder.decode_lines(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        files.append(file)
+    processes = {(file.header.family, file.header.process) for file in files}
+    models = {file.header.device.get("name") for file in files}
+    return files if len(processes) == len(files) and len(models) == 1 else None
+
+
+def _quick(path: Path) -> _File | None:
+    """A whole file of this schema; None where anything is unusual, which the store then tells."""
+    try:
+        content = path.read_bytes()
+        if schema_of(content[: content.find(b"\n")]) != SCHEMA or not content.endswith(b"\n"):
+            return None
+        header, *lines, end = _decoder.decode_lines(content)
+        cases = [line for line in lines if isinstance(line, _Case)]
+        keys = [_key(case.family, case.kernel, bytes(case.params)) for case in cases]
+        unique = len(set(keys)) == len(lines)
+    except (OSError, msgspec.MsgspecError, ValueError, AttributeError, TypeError):
         return None
-    if not isinstance(header, Run):
+    if not isinstance(header, Run) or not isinstance(header.device.get("name"), str):
         return None
-    numbers = []
-    for line in lines:
-        if isinstance(line, _Case) and line.status == "ok" and line.family == header.family:
-            inside = msgspec.structs.astuple(line.metrics) if line.metrics else ()
-            times = line.samples.time_s if line.samples else []
+    if not isinstance(end, End) or end.status != "ok" or not unique:
+        return None
+    numbers, failed = [], set()
+    for key, case in zip(keys, cases, strict=True):
+        if case.family != header.family:
+            continue
+        if case.status == "failed":
+            failed.add(key)
+        if case.status == "ok":
+            inside = msgspec.structs.astuple(case.metrics) if case.metrics else ()
+            times = case.samples.time_s if case.samples else []
             if number := _number(inside, times):
-                numbers.append((_key(line.family, line.kernel, bytes(line.params)), *number))
-    return header, numbers
+                numbers.append((key, *number))
+    return _File(header, numbers, failed)
 
 
-def _whole(path: Path) -> tuple[Run, list[Number]]:
+def _whole(file: File) -> _File:
     """The same by the store, which migrates old schemas, forgives a torn line and says the rest."""
-    file = load(path).files[0]
-    numbers = []
+    numbers, failed = [], set()
     for case in file.cases:
-        if case.status == "ok" and case.family == file.run.family:
+        if case.family != file.run.family:
+            continue
+        if case.status == "failed":
+            failed.add(schema.key(case))
+        if case.status == "ok":
             times = case.samples.time_s if case.samples else []
             if number := _number([case.metrics.get(name) for name in INSIDE], times):
                 numbers.append((schema.key(case), *number))
-    return file.run, numbers
+    return _File(file.run, numbers, failed)
 
 
 @lru_cache(maxsize=100_000)

@@ -29,7 +29,8 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         "history",
         help="many runs in time: changes of level and what changed with them",
         description="Runs are found in DIR at any depth and ordered by their start. Exit code 1: "
-        "the last change of a case is a slow-down that nobody accepted; 2: a run was left out.",
+        "the last change of a case is a slow-down that nobody accepted, or it fails in the newest "
+        "run; 2: a run was left out, or is not whole.",
     )
     parser.add_argument("DIR", type=Path, help="folder that holds folders of runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -39,7 +40,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the history, draw it where asked; 1 a regression, 2 a run left out, else 0.
+    """Print the history, draw it where asked; the exit code as the description of `history`.
 
     Raises:
         UserError: no run can be read, or a figure cannot be written.
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(as_json(found) if arguments.json else as_text(found))
     for line in found.left_out:
         print(f"warpgauge: left out: {line}", file=sys.stderr)
+    for line in found.problems:
+        print(f"warpgauge: not whole: {line}", file=sys.stderr)
     if arguments.output:
         wanted = found.changed if arguments.changed else found.series
         draw_all(wanted, arguments.output)
@@ -55,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"\n{len(wanted)} figures in {arguments.output}")
     if any(series.regressed for series in found.series):
         return 1
-    return 2 if found.left_out else 0
+    return 2 if found.left_out or found.problems else 0
 
 
 def as_text(found: History) -> str:
@@ -63,8 +66,9 @@ def as_text(found: History) -> str:
     lines = [
         f"{found.runs} runs, {len(found.series)} series (a case on a GPU model), "
         f"{len(found.changed)} with a change of level, "
-        f"{sum(series.regressed for series in found.series)} slower since their last"
+        f"{sum(series.regressed for series in found.series)} slower since their last, or failing"
     ]
+    lines += [f"FAILING in the newest run on {s.gpu}: {s.label}" for s in found.series if s.failing]
     places: dict[tuple[str, str, str], list[tuple[Series, Step]]] = {}
     for series in found.changed:
         for step in series.steps:
@@ -91,6 +95,7 @@ def as_json(found: History) -> str:
         {
             "runs": found.runs,
             "left_out": found.left_out,
+            "problems": found.problems,
             "series": [_object(series) for series in found.series],
         },
         indent=1,
@@ -113,6 +118,7 @@ def _object(series: Series) -> dict[str, Any]:
         "accepted": [
             {"run": series.runs[index].name, "reason": reason} for index, reason in series.anew
         ],
+        "failing": series.failing,
         "regressed": series.regressed,
     }
 

@@ -200,3 +200,86 @@ def test_nothing_to_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         history(tmp_path)
     assert main(["history", str(tmp_path / "missing")]) == 3
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def _lines(folder: Path) -> tuple[Path, list[bytes]]:
+    path = folder / file_name(0, "f")
+    return path, path.read_bytes().splitlines(keepends=True)
+
+
+def no_end(lines: list[bytes]) -> list[bytes]:
+    return lines[:-1]
+
+
+def family_failed(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:-1], lines[-1].replace(b'"status":"ok"', b'"status":"failed","reason":"dead"')]
+
+
+def two_headers(lines: list[bytes]) -> list[bytes]:
+    return lines + lines
+
+
+def twice(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], *lines[1:]]
+
+
+def params_of_a_wrong_type(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'{"n":8}', b'"x"') for line in lines]
+
+
+def a_list_in_params(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'{"n":8}', b'{"n":[8]}') for line in lines]
+
+
+def a_time_below_zero(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'"time_s":[', b'"time_s":[-1.0,') for line in lines]
+
+
+@pytest.mark.parametrize("damage", [no_end, family_failed])
+def test_a_run_that_is_not_whole_is_read_and_told(write: Write, damage, capsys) -> None:
+    path, lines = _lines(write(0, {"x": 1e-3}))
+    path.write_bytes(b"".join(damage(lines)))
+    write(1, {"x": 1e-3})
+    assert main(["history", str(path.parents[2])]) == 2
+    told = capsys.readouterr()
+    assert told.out.startswith("2 runs, 1 series")
+    assert "warpgauge: not whole" in told.err
+
+
+@pytest.mark.parametrize(
+    "damage", [two_headers, twice, params_of_a_wrong_type, a_list_in_params, a_time_below_zero]
+)
+def test_what_the_store_refuses_is_left_out(write: Write, damage, capsys) -> None:
+    path, lines = _lines(write(0, {"x": 1e-3}))
+    path.write_bytes(b"".join(damage(lines)))
+    with pytest.raises(UserError):
+        load(path.parent)
+    write(1, {"x": 1e-3})
+    assert main(["history", str(path.parents[2])]) == 2
+    told = capsys.readouterr()
+    assert told.out.startswith("1 runs, 1 series")
+    assert told.err.count("\n") == 1
+
+
+def test_copies_directories_and_broken_links_cost_their_run_only(write: Write, capsys) -> None:
+    path, lines = _lines(write(0, {"x": 1e-3}))
+    path.with_name(file_name(7, "f")).write_bytes(b"".join(lines))
+    (write(1, {"x": 1e-3}) / "5-f.jsonl").mkdir()
+    (write(2, {"x": 1e-3}) / "5-f.jsonl").symlink_to("nowhere")
+    write(3, {"x": 1e-3})
+    assert main(["history", str(path.parents[2])]) == 2
+    told = capsys.readouterr()
+    assert told.out.startswith("1 runs, 1 series")
+    assert told.err.count("left out") == 3
+
+
+def test_a_case_that_fails_in_the_newest_run_is_a_regression(write: Write, capsys) -> None:
+    for number in range(3):
+        folder = write(number, {"x": 1e-3, "y": 1e-3})
+    path, lines = _lines(folder)
+    failed = b'{"kind":"case","family":"f","kernel":"x","params":{"n":8},"status":"failed"}\n'
+    path.write_bytes(b"".join([lines[0], failed, *lines[2:]]))
+    assert main(["history", str(folder.parents[1])]) == 1
+    assert "FAILING in the newest run on Imaginary GPU: f/x[n=8]" in capsys.readouterr().out
+    write(3, {"x": 1e-3, "y": 1e-3})
+    assert main(["history", str(folder.parents[1])]) == 0
