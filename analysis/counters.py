@@ -17,6 +17,7 @@ import pandas as pd
 from analysis import units
 from analysis.frame import frame
 from results.counters import STATES, FamilyCounters, label, load
+from results.errors import UserError
 from results.store import Recording
 
 BYTES = 0.05
@@ -49,6 +50,37 @@ class Suspect:
     """What was found, and the likely cause."""
 
 
+def of_run(recording: Recording) -> list[FamilyCounters]:
+    """The counters beside a run, by family; empty without any.
+
+    Raises:
+        UserError: a file is damaged, of another schema, or of another GPU than the run's.
+    """
+    found = load(recording.path)
+    for item in found:
+        if item.device != (gpu := str(recording.device.get("name"))):
+            raise UserError(
+                f"{recording.name}: the counters of {item.family} are of a {item.device}, the run "
+                f"of a {gpu}; delete them, or profile again with 'make profile'"
+            )
+    return found
+
+
+def strangers(recording: Recording, found: list[FamilyCounters]) -> list[str]:
+    """Counted cases that the run does not have, a line a family."""
+    known = {
+        label(case.family, case.kernel, case.params)
+        for file in recording.files
+        for case in file.cases
+    }
+    lost = {item.family: [c.case for c in item.cases if c.case not in known] for item in found}
+    return [
+        f"{family}: {len(names)} counted cases are not in the run, {names[0]} for one"
+        for family, names in lost.items()
+        if names
+    ]
+
+
 def table(
     recording: Recording,
     found: list[FamilyCounters] | None = None,
@@ -62,9 +94,9 @@ def table(
     `predicted` warps an SM (the least and the most that the launch can give: `at_least`,
     `at_most`), `issue_used` (of the issue slots), `share_<state>` (of the resident warps' cycles),
     `ready`, `conflicts` (of shared memory's cycles), `clock` (Hz, while profiled). SI units;
-    absent: NaN. `found` and `cases` (analysis.frame) are read where they are not given.
+    absent: NaN. `found` (of_run) and `cases` (analysis.frame) are read where they are not given.
     """
-    found = load(recording.path) if found is None else found
+    found = of_run(recording) if found is None else found
     counted = {case.case: case for family in found for case in family.cases}
     cold = _cold(recording)
     device = recording.device

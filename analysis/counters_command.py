@@ -48,12 +48,11 @@ def counters(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: the run cannot be read, has no counters, or no such family.
     """
-    from analysis.counters import suspects, table
-    from results.counters import load as load_counters
+    from analysis.counters import of_run, strangers, suspects, table
     from results.store import load
 
     recording = load(arguments.RUN)
-    found = load_counters(recording.path)
+    found = of_run(recording)
     if not found:
         raise UserError(
             f"{recording.name} has no counters: 'make profile RUN={arguments.RUN}' on its GPU's "
@@ -62,11 +61,15 @@ def counters(arguments: argparse.Namespace) -> int:
     if arguments.family is not None:
         found = [item for item in found if item.family == arguments.family]
         if not found:
-            raise UserError(f"no counters of a family '{arguments.family}' in {recording.name}")
+            known = ", ".join(item.family for item in of_run(recording))
+            raise UserError(
+                f"no counters of a family {arguments.family!r} in {recording.name}: it has {known}"
+            )
     rows = table(recording, found)
     l2_bytes = recording.device.get("l2_bytes")
     named = suspects(rows, float(l2_bytes) if isinstance(l2_bytes, int | float) else 0.0)
     problems = [f"{item.family}: {problem}" for item in found for problem in item.problems]
+    problems += strangers(recording, found)
     if arguments.json:
         objects = [_object(row) for row in rows.to_dict("records")]
         listed = [asdict(item) for item in named]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -185,7 +186,7 @@ class CaseCounters(msgspec.Struct, frozen=True):
     """label() of the case."""
     kernels: list[str]
     """The kernels that were launched, in order: for our own cases as a rule one."""
-    counters: dict[str, float]
+    counters: dict[str, Annotated[float, msgspec.Meta(ge=0)]]
     """By the names of COUNTERS, in their units."""
 
 
@@ -262,5 +263,10 @@ def _read(path: Path) -> FamilyCounters:
         raise UserError(
             f"{path}: schema {found.schema}, this version reads {SCHEMA}: profile again with "
             "'make profile'"
+        )
+    if found.family != path.stem or len({case.case for case in found.cases}) < len(found.cases):
+        raise UserError(
+            f"{path} is of another family ({found.family}) or holds a case twice; delete it, or "
+            "profile again with 'make profile'"
         )
     return found

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from analysis import units
+from analysis import counters, units
 from analysis.frame import problems
 from analysis.report.question import RunData
+from results.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,20 @@ def summarise(data: RunData) -> Summary:
         when=when,
         headline=_headline(ours),
         tiles=tiles,
-        problems=problems(data.recording, data.frame),
+        problems=[*problems(data.recording, data.frame), *_of_counters(data)],
         skipped=[
             f"{row['family']}/{row['kernel']} {row['params']}: {row['reason']}"
             for row in data.frame[data.frame["status"] == "skipped"].to_dict("records")
         ],
     )
+
+
+def _of_counters(data: RunData) -> list[str]:
+    """What is wrong with the hardware counters beside the run."""
+    try:
+        return counters.strangers(data.recording, counters.of_run(data.recording))
+    except UserError as error:
+        return [str(error)]
 
 
 def _fewer(data: RunData) -> str:

@@ -14,6 +14,7 @@ from matplotlib.ticker import MultipleLocator
 from analysis import counters, plots, units
 from analysis.report.question import Answer, Plot, Question, RunData
 from results.counters import STATES
+from results.errors import UserError
 
 EXPECTED: dict[tuple[str, str], str] = {
     ("occupancy", "read"): "long_scoreboard",
@@ -35,7 +36,10 @@ METHOD = (
 
 
 def _table(data: RunData) -> pd.DataFrame:
-    return counters.table(data.recording, cases=data.frame)
+    try:
+        return counters.table(data.recording, cases=data.frame)
+    except UserError:  # the first screen says what is wrong with them
+        return counters.table(data.recording, [], data.frame)
 
 
 def _l2(data: RunData) -> float:

@@ -12,6 +12,7 @@ import pytest
 from analysis import counters, plots
 from analysis.__main__ import main
 from analysis.report.question import RunData
+from analysis.report.summary import summarise
 from analysis.views import counters as view
 from results.counters import FOLDER, SCHEMA, CaseCounters, FamilyCounters, label, save
 from results.schema import Case, Launch, Samples, Work
@@ -271,6 +272,28 @@ def test_command_on_what_is_not_whole(run, capsys):
     folder = run((case, counted(case)), problems=("the table is cut off",))
     assert main(["counters", str(folder)]) == 2
     assert "not whole: axpy: the table is cut off" in capsys.readouterr().err
+
+
+def test_a_counted_case_that_the_run_lacks_is_told(run, capsys):
+    case = measured()
+    folder = run((case, counted(case)))
+    path = folder / FOLDER / "axpy.json"
+    path.write_bytes(path.read_bytes().replace(b"axpy/vector", b"axpy/victor"))
+    assert main(["counters", str(folder)]) == 2
+    assert "1 counted cases are not in the run, axpy/victor" in capsys.readouterr().err
+    assert "axpy/victor" in summarise(RunData(load(folder))).problems[-1]
+
+
+def test_counters_of_another_gpu_are_refused(run, capsys):
+    case = measured()
+    folder = run((case, counted(case)))
+    path = folder / FOLDER / "axpy.json"
+    path.write_bytes(path.read_bytes().replace(b"Synthetic GPU", b"Tesla V100"))
+    assert main(["counters", str(folder)]) == 3
+    assert "are of a Tesla V100, the run of a Synthetic GPU" in capsys.readouterr().err
+    data = RunData(load(folder))
+    assert view.declared(data) is None
+    assert "Tesla V100" in summarise(data).problems[-1]
 
 
 def test_command_without_counters(record, capsys):

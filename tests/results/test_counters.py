@@ -45,6 +45,25 @@ def test_damaged(tmp_path, text):
         counters.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"family": "nope"}, {"cases": [FOUND.cases[0], FOUND.cases[0]]}],
+    ids=["another family", "twice"],
+)
+def test_what_does_not_belong_here(tmp_path, change):
+    path = counters.save(tmp_path / counters.FOLDER, msgspec.structs.replace(FOUND, **change))
+    path.rename(path.with_name("axpy.json"))
+    with pytest.raises(UserError, match="another family|twice"):
+        counters.load(tmp_path)
+
+
+def test_a_counter_below_zero_is_damage(tmp_path):
+    path = counters.save(tmp_path / counters.FOLDER, FOUND)
+    path.write_bytes(path.read_bytes().replace(b"2e-6", b"-1e308"))
+    with pytest.raises(UserError, match="holds no counters"):
+        counters.load(tmp_path)
+
+
 def test_another_schema(tmp_path):
     counters.save(tmp_path / counters.FOLDER, msgspec.structs.replace(FOUND, schema=99))
     with pytest.raises(UserError, match="schema 99"):
