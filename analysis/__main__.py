@@ -6,30 +6,13 @@ A command module has `add_commands(subparsers)`; each parser there sets
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 import pkgutil
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import NoReturn
 
 import analysis
-from results.errors import UserError
-
-GOOD, REGRESSION, NOT_WHOLE, BAD_INPUT, INTERNAL = range(5)
-"""Exit codes: good; a regression was found; cannot tell or not whole; bad input; our fault."""
-BROKEN_PIPE = 141  # what a shell reports for a process that SIGPIPE ended: 128 + 13
-INTERRUPTED = 130  # likewise for SIGINT: 128 + 2
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse whose usage errors exit with 3, since 2 says that a run is not whole."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(BAD_INPUT, f"warpgauge: {message}; '{self.prog} -h' explains\n")
+from results.shell import BAD_INPUT, Parser, guarded
 
 
 def parser() -> Parser:
@@ -44,28 +27,16 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a person's mistake is one line on stderr, never a traceback."""
-    try:
-        top = parser()
-        arguments = top.parse_args(argv)
-        if not hasattr(arguments, "run"):
-            top.print_help(sys.stderr)
-            return BAD_INPUT
-        code = int(arguments.run(arguments))
-        sys.stdout.flush()
-        return code
-    except UserError as error:
-        print(f"warpgauge: {error}", file=sys.stderr)
+    return guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    top = parser()
+    arguments = top.parse_args(argv)
+    if not hasattr(arguments, "run"):
+        top.print_help(sys.stderr)
         return BAD_INPUT
-    except BrokenPipeError:
-        # The reader has left; without this the interpreter would complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception:
-        traceback.print_exc()
-        print("warpgauge: internal error; please report it with the lines above", file=sys.stderr)
-        return INTERNAL
+    return int(arguments.run(arguments))
 
 
 if __name__ == "__main__":

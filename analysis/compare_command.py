@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.units import BY_UNIT, digits, percent, ratio
 from analysis.units import label as heading
 from results.errors import UserError
+from results.shell import no_such
 from results.store import load
 
 if TYPE_CHECKING:
@@ -54,12 +55,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     recordings = [load(arguments.A), load(arguments.B)]
     table = compare(*recordings)
+    families = dict.fromkeys(table["kernel"].str.partition("/")[0])
     if arguments.family:
+        if arguments.family not in families:
+            raise no_such("family", arguments.family, families)
         table = table[table["kernel"].str.startswith(f"{arguments.family}/")]
     if arguments.metric:
+        if arguments.metric not in set(table["metric"]):
+            raise no_such("metric", arguments.metric, dict.fromkeys(table["metric"]))
         table = table[table["metric"] == arguments.metric]
     if not (table["run"] != "published").any():
-        raise UserError("no case has such a number: 'python -m analysis table' lists them")
+        raise UserError("A and B have no case in common: 'python -m analysis table' lists each's")
     if arguments.json:
         print(json.dumps(json.loads(table.to_json(orient="records")), indent=1))
     elif arguments.csv:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from results.errors import UserError
+from results.shell import no_such
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,10 +62,8 @@ def counters(arguments: argparse.Namespace) -> int:
     if arguments.family is not None:
         found = [item for item in found if item.family == arguments.family]
         if not found:
-            known = ", ".join(item.family for item in of_run(recording))
-            raise UserError(
-                f"no counters of a family {arguments.family!r} in {recording.name}: it has {known}"
-            )
+            known = [item.family for item in of_run(recording)]
+            raise no_such("family with counters", arguments.family, known)
     rows = table(recording, found)
     l2_bytes = recording.device.get("l2_bytes")
     named = suspects(rows, float(l2_bytes) if isinstance(l2_bytes, int | float) else 0.0)

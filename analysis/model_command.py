@@ -8,6 +8,7 @@ from analysis.model import MODELS, Launch, Parameters, Prediction, advise
 from analysis.model.published import ARCHITECTURE, Comparison, compare, published_parameters
 from analysis.occupancy import occupancy
 from results.errors import UserError
+from results.shell import no_such
 from results.store import baselines
 
 
@@ -60,8 +61,7 @@ def parameters_for(gpu: str) -> Parameters:
         from analysis.model.measured import measure
 
         return measure(name).persistent
-    known = ", ".join((*baselines(), *ARCHITECTURE))
-    raise UserError(f"no parameters for GPU {gpu!r}: use {known}")
+    raise no_such("GPU", gpu, (*baselines(), *ARCHITECTURE))
 
 
 def run_model(args: argparse.Namespace) -> int:

@@ -142,6 +142,8 @@ def batch(path: Path) -> Iterator[list[str]]:
     missing = [name for name in ("cc", *COLUMNS) if name not in header]
     if missing:
         raise UserError(f"{path} has no column {', '.join(missing)}: it needs {_required()}")
+    if twice := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
+        raise UserError(f"{path} has the column {', '.join(twice)} twice: name each once")
     cc_at = header.index("cc")
     columns = [(name, header.index(name)) for name in COLUMNS]
     optional = [(name, header.index(name)) for name in OPTIONAL if name in header]
@@ -235,6 +237,8 @@ def draw_curves(answer: Occupancy, path: Path) -> None:
 
     Raises UserError when the file cannot be written or has an ending that names no image format.
     """
+    if path.suffix == "" or path.is_dir():
+        raise UserError(f"--curves {str(path)!r} names no image: give a file such as curves.svg")
     # matplotlib takes a second to import: only those who draw pay for it.
     import matplotlib
     from matplotlib import style

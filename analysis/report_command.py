@@ -61,7 +61,7 @@ def report(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     try:
         errors, problems = build(recordings, output)
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise UserError(
             f"cannot write to {output}: {error.strerror}; name another folder with --output"
         ) from None

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from analysis.units import label, pretty
-from results.errors import UserError
+from results.shell import no_such
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,10 +47,7 @@ def table(arguments: argparse.Namespace) -> int:
     if arguments.family is not None:
         rows = whole[whole["family"] == arguments.family]
         if rows.empty:
-            known = ", ".join(dict.fromkeys(whole["family"]))
-            raise UserError(
-                f"no family '{arguments.family}' in {recording.name}: it has {known or 'no case'}"
-            )
+            raise no_such("family", arguments.family, dict.fromkeys(whole["family"]))
     if arguments.json:
         print(json.dumps([_object(row) for row in rows.to_dict("records")], indent=1))
     elif arguments.csv:

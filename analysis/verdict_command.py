@@ -67,6 +67,7 @@ def verdict(arguments: argparse.Namespace) -> int:
     print(as_json(found) if arguments.json else as_text(found, whole=arguments.all))
     if arguments.junit:
         try:
+            arguments.junit.parent.mkdir(parents=True, exist_ok=True)
             arguments.junit.write_bytes(as_junit(found))
         except OSError as error:
             raise UserError(f"cannot write {arguments.junit}: {error.strerror}") from None

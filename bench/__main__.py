@@ -7,18 +7,9 @@ import argparse
 import json
 import math
 import sys
-import traceback
 from pathlib import Path
-from typing import NoReturn
 
-from bench.stopping import PROFILES
-from results.errors import UserError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(3, f"{self.prog}: {message}; see {self.prog} --help\n")
+from results.shell import INTERRUPTED, NOT_WHOLE, Parser, guarded
 
 
 def _positive(text: str) -> int:
@@ -28,8 +19,17 @@ def _positive(text: str) -> int:
     return value
 
 
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:  # nan is not, either
+        raise argparse.ArgumentTypeError(f"{text} is no time to measure in: give seconds over 0")
+    return value
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bench", description="Measure on a physical GPU.")
+    from bench.stopping import PROFILES
+
+    parser = Parser(prog="python -m bench", description="Measure on a physical GPU.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="measure families and store the run")
@@ -49,7 +49,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the cases that a run of this profile measures; small examples without it",
     )
     check.add_argument(
-        "--seconds", type=float, default=math.inf, metavar="S", help="begin no case after S seconds"
+        "--seconds",
+        type=_seconds,
+        default=math.inf,
+        metavar="S",
+        help="begin no case after S seconds",
     )
     check.set_defaults(command=_check)
 
@@ -143,24 +147,19 @@ def _identity(options: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    try:
-        options = _parser().parse_args(argv)
-        return int(options.command(options))
-    except UserError as error:
-        print(f"warpgauge: {error}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        print("warpgauge: interrupted; every finished case is stored", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        sys.stderr.close()  # Python would complain at exit about the closed standard output
-        return 0
-    except Exception:
-        traceback.print_exc()
-        print(
-            "warpgauge: an internal error; please report it with the lines above", file=sys.stderr
-        )
-        return 4
+    return guarded(lambda: _command(argv), _interrupted)
+
+
+def _command(argv: list[str] | None) -> int:
+    options = _parser().parse_args(argv)
+    return int(options.command(options))
+
+
+def _interrupted() -> int:
+    if "run" not in sys.argv[1:2]:
+        return INTERRUPTED
+    print("warpgauge: interrupted; every finished case is stored", file=sys.stderr)
+    return NOT_WHOLE
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from kernels.compat import SIMULATOR
 from kernels.spec import families as declared
 from results import schema
 from results.errors import UserError
+from results.shell import no_such
 
 WITHOUT_GPU = "without a GPU, NUMBA_ENABLE_CUDASIM=1 checks every kernel in numba's simulator"
 
@@ -85,7 +86,7 @@ def _select(wanted: list[str] | None) -> list[str]:
     known = sorted(declared())
     for name in wanted or ():
         if name not in known:
-            raise UserError(f"no family '{name}': there are {', '.join(known)}")
+            raise no_such("family", name, known)
     return wanted or known
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import bench
 from bench.measure import Case
 from kernels.spec import Family, Machine, families
-from results.errors import UserError
+from results.shell import no_such
 
 
 def names() -> list[str]:
@@ -32,7 +32,7 @@ def select(wanted: Iterable[str] | None) -> list[str]:
     chosen = list(dict.fromkeys(wanted or known))
     for name in chosen:
         if name not in known:
-            raise UserError(f"no family '{name}': there are {', '.join(known)}")
+            raise no_such("family", name, known)
     return chosen
 
 

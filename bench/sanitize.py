@@ -6,7 +6,6 @@ must be reported as it is expected to be, or the silence elsewhere would prove n
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from bench import families
 from kernels.races import FAULTS, Fault
 from results.errors import UserError
+from results.shell import Parser, guarded
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 RACY = ("exchange",)
@@ -160,18 +160,18 @@ def _report(label: str, found: Findings, said: str, wanted: str) -> Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; `--fault NAME` runs one planted fault, which is what the sanitizer watches."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__)
+    return guarded(lambda: _command(arguments))
+
+
+def _command(arguments: Sequence[str] | None) -> int:
+    parser = Parser(prog="python -m bench.sanitize", description=__doc__)
     parser.add_argument("--family", nargs="*", help="families to check; all where left out")
     parser.add_argument("--fault", choices=FAULTS, help="run this planted fault and nothing else")
     options = parser.parse_args(arguments)
     if options.fault:
         print(FAULTS[options.fault].run())
         return 0
-    try:
-        return sanitize(options.family)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 3
+    return sanitize(options.family)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import TextIO
+
+from results.shell import hush
 
 
 def say(text: str) -> None:
@@ -17,10 +17,3 @@ def say(text: str) -> None:
         print(text, flush=True)
     except OSError:
         hush(sys.stdout)
-
-
-def hush(stream: TextIO) -> None:
-    """Send what is left in the stream's buffer, and all that follows, nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)

@@ -15,6 +15,7 @@ import msgspec
 
 from results.errors import UserError
 from results.schema import Case, End, Line, Run, decode, encode, key, schema_of
+from results.shell import no_such
 
 ROOT = Path(__file__).parent
 BASELINES = ROOT / "baseline"
@@ -172,10 +173,8 @@ def resolve(run: str | os.PathLike[str]) -> Path:
         return max(runs, key=_started)
     if str(run) in baselines():
         return BASELINES / str(run)
-    known = ", ".join(baselines()) or "none yet"
-    raise UserError(
-        f"no run at {str(run)!r}: name a folder or file of records, or a baseline ({known})"
-    )
+    unknown = no_such("run at", str(run), baselines())
+    raise UserError(f"{unknown}; or name a folder or file of records")
 
 
 def _started(folder: Path) -> str:

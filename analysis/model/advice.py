@@ -24,6 +24,10 @@ Resident = Callable[[int, int], int]
 """(threads a block, registers a thread) -> resident warps an SM, 0 if the block does not fit."""
 
 
+MOST_ALPHA = 1e9
+"""Arithmetic instructions a word: beyond, a launch takes minutes, and any bandwidth is none."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """What the programmer chose: threads a block, registers a thread, loads in flight, width."""
@@ -43,8 +47,10 @@ class Launch:
             raise ValueError(f"a thread has 1 to 255 registers, not {self.registers}")
         if self.loads < 1:
             raise ValueError(f"at least one load must be in flight, not {self.loads}")
-        if self.alpha < 0:
-            raise ValueError(f"arithmetic instructions cannot be negative: {self.alpha}")
+        if not 0 <= self.alpha <= MOST_ALPHA:
+            raise ValueError(
+                f"a word takes 0 to {MOST_ALPHA:g} arithmetic instructions, not {self.alpha}"
+            )
 
     @property
     def words(self) -> int:

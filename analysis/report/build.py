@@ -115,7 +115,8 @@ def build(recordings: Sequence[Recording], output: Path) -> tuple[list[str], lis
     sections = [section for section in sections if section.entries]
     summaries = [summarise(data) for data in runs]
     page = _page(runs, summaries, sections, absent)
-    (output / "index.html").write_text(page, encoding="utf-8")
+    # A run's folder may be called what is no text: ? stands for it.
+    (output / "index.html").write_bytes(page.encode(errors="replace"))
     errors = [
         f"{section.question.title} {entry.error}"
         for section in sections

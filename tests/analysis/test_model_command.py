@@ -81,7 +81,11 @@ def test_a_block_that_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize(
-    "values", [{"width": 3}, {"threads": 0}, {"registers": 256}, {"loads": 0}, {"alpha": -1}]
+    "values",
+    [
+        *({"width": 3}, {"threads": 0}, {"registers": 256}, {"loads": 0}),
+        *({"alpha": value} for value in (-1, math.nan, math.inf, 1e308)),
+    ],
 )
 def test_a_launch_that_cannot_be_is_refused(values):
     with pytest.raises(ValueError, match=r"loads 1, 2|has 1 to|at least one|cannot be"):

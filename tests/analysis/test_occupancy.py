@@ -274,6 +274,7 @@ def test_batch_reads_the_optional_columns(
         ("# a comment\n", "is empty"),
         (HEADER + "\n", "has no rows"),
         ("cc,threads,regs\n9.0,1,1\n", "no column static_smem, dynamic_smem"),
+        ("cc,threads,regs,static_smem,dynamic_smem,cc\n9.0,1,1,0,0,8.6\n", "column cc twice"),
         (HEADER + "\n# 'a, \"b\n9.0,256,many,0,0\n", "row 1 (line 3): regs is 'many'"),
         (HEADER + "\n9.0,256,,0,0\n", "row 1 (line 2): regs is ''"),
         (HEADER + "\n9.0,256,32,0,0\n\n9.7,256,32,0,0\n", "row 2 (line 4): unknown compute"),
@@ -335,6 +336,9 @@ def test_curves_pass_through_the_launch(tmp_path: Path) -> None:
 
 def test_curves_that_cannot_be_written(tmp_path: Path) -> None:
     launch = ("--cc", "8.6", "--threads", 256, "--regs", 41, "--curves")
+    for name in (tmp_path, "", "/dev/full"):
+        with pytest.raises(UserError, match="names no image"):
+            run(*launch, name)
     with pytest.raises(UserError, match="cannot write"):
         run(*launch, tmp_path / "absent" / "a.svg")
     with pytest.raises(UserError, match=r"ends in \.svg"):

@@ -34,3 +34,16 @@ def test_check_without_a_gpu_names_the_simulator(
     assert message.startswith("warpgauge: no NVIDIA driver; ")
     assert "NUMBA_ENABLE_CUDASIM=1 checks every kernel" in message
     assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "0", "soon"])
+def test_a_time_limit_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["check", "--seconds", seconds])
+    assert ended.value.code == 3
+    assert "--seconds" in capsys.readouterr().err
+
+
+def test_a_family_that_is_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--family", "axpi"]) == 3
+    assert "did you mean 'axpy'?" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_damaged(tmp_path, text):
 def test_what_does_not_belong_here(tmp_path, change):
     path = counters.save(tmp_path / counters.FOLDER, msgspec.structs.replace(FOUND, **change))
     path.rename(path.with_name("axpy.json"))
-    with pytest.raises(UserError, match="another family|twice"):
+    with pytest.raises(UserError, match=r"another family|twice"):
         counters.load(tmp_path)
 
 

@@ -1,0 +1,85 @@
+"""Where a command meets the shell: usage errors, exit codes, and what ends it from outside."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from typing import NoReturn, TextIO
+
+from results.errors import UserError
+
+GOOD, REGRESSION, NOT_WHOLE, BAD_INPUT, INTERNAL = range(5)
+"""Exit codes: good; a regression was found; cannot tell or not whole; bad input; our fault."""
+INTERRUPTED = 130
+"""What a shell reports for a process that SIGINT ended: 128 + 2."""
+BROKEN_PIPE = 141
+"""Likewise for SIGPIPE, 128 + 13: the reader of the output left."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose usage errors exit with 3, since 2 says that a run is not whole."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(BAD_INPUT, f"warpgauge: {message}; '{self.prog} -h' explains\n")
+
+
+def guarded(
+    command: Callable[[], int], interrupted: Callable[[], int] = lambda: INTERRUPTED
+) -> int:
+    """The exit code of `command`. A person's mistake, and a file or output that cannot be read or
+    written, is one line on stderr; a traceback is shown for our own faults alone.
+
+    `interrupted` says what Ctrl-C means, and gives its exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a locale that has no × or µ shows ? instead
+            stream.reconfigure(errors="replace")
+    try:
+        code = command()
+        if sys.stdout is not None:  # closed by the shell: >&-
+            sys.stdout.flush()
+        return code
+    except UserError as error:
+        print(f"warpgauge: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        hush(sys.stdout)
+        return BROKEN_PIPE
+    except OSError as error:
+        hush(sys.stdout)
+        where = f"'{error.filename}'" if error.filename else "the output"
+        print(f"warpgauge: cannot read or write {where}: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return interrupted()
+    except Exception:
+        traceback.print_exc()
+        print("warpgauge: internal error; please report it with the lines above", file=sys.stderr)
+        return INTERNAL
+
+
+def hush(stream: TextIO | None) -> None:
+    """Send what is left in the stream's buffer, and all that follows, nowhere: else Python would
+    complain at exit about an output that takes no more."""
+    if stream is None:
+        return
+    try:
+        place = stream.fileno()
+    except OSError:  # a stream in memory, as a notebook's
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, place)
+    os.close(nowhere)
+
+
+def no_such(kind: str, word: str, known: Iterable[str]) -> UserError:
+    """`no family 'axpi': did you mean 'axpy'? There are axpy, barrier, …`"""
+    names = list(known)
+    near = difflib.get_close_matches(word.lower(), names, 1)
+    hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+    return UserError(f"no {kind} {word!r}: {hint} {', '.join(names) or 'none'}")
