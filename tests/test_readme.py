@@ -45,6 +45,29 @@ def test_every_make_target_is_known():
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
+def test_what_is_said_of_the_baselines_is_so():
+    from results.store import baselines, load
+
+    processes = {
+        name: {
+            family: len({file.run.process for file in run.files if file.run.family == family})
+            for family in run.families
+        }
+        for name in baselines()
+        for run in [load(name)]
+    }
+    committed = TEXT.split("Committed are")[1].split("\n\n")[0].split("In a notebook")[0]
+    assert re.findall(r"`([\w-]+)`", committed) == list(processes)
+    told = re.search(
+        r"five of them make a baseline \(in the recorded H200, (.*?) have two\)", TEXT, re.S
+    )
+    assert told is not None
+    two = re.findall(r"`(\w+)`", told.group(1))
+    assert processes["nvidia-h200"] == {name: 2 if name in two else 5 for name in names()}
+    assert set(processes["nvidia-h200-quick"].values()) == {14}
+    assert "\n14 processes of the quick profile" in committed
+
+
 def test_the_figures_quoted_are_those_of_the_recorded_run():
     """The table of what an H200 says, against the record."""
     import analysis
