@@ -177,11 +177,13 @@ def _outcome(job: Job, where: Machine, messages: Connection) -> Outcome:
     # Should the parent be gone by then, nobody else would end a kernel that hangs.
     with open(os.devnull, "w") as nowhere:
         faulthandler.dump_traceback_later(ORPHAN_S, exit=True, file=nowhere)
-        started = time.perf_counter()
-        bound.queue(0)
-        cuda.synchronize()
-        seconds = time.perf_counter() - started
-        faulthandler.cancel_dump_traceback_later()
+        try:
+            started = time.perf_counter()
+            bound.queue(0)
+            cuda.synchronize()
+            seconds = time.perf_counter() - started
+        finally:
+            faulthandler.cancel_dump_traceback_later()
     try:
         bound.check()
     except WrongAnswer as wrong:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,9 +21,13 @@ def whole_sm() -> int:
 
 
 def allow_shared(bound: Bound) -> Bound:
-    """`bound`, its kernel allowed the dynamic shared memory that its launch asks for."""
+    """`bound`, its kernel allowed the dynamic shared memory that its launch asks for; of
+    `whole_sm`, what the kernel's own arrays leave."""
     if bound.launch is not None and bound.launch.dynamic_smem:
-        prepare_shared_memory(bound.overload())
+        overload = bound.overload()
+        prepare_shared_memory(overload)
+        left = block_limit() - overload.shared_mem_per_block
+        bound.launch = replace(bound.launch, dynamic_smem=min(bound.launch.dynamic_smem, left))
     return bound
 
 
