@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from kernels.compat import SIMULATOR
-from kernels.compile import text_hash
+from kernels.cubin import text_hash
 from kernels.overload import active_blocks, cubin
 from kernels.spec import Bound
 from results import schema

@@ -22,7 +22,8 @@ if find_spec("nvidia") is None or find_spec("cuda") is None or find_spec("cuda.c
 from numba import cuda
 
 from kernels import compile, probes, ptx
-from kernels.compile import CAPABILITIES, compile_kernel, text_hash
+from kernels.compile import CAPABILITIES, compile_kernel
+from kernels.cubin import text_hash
 from kernels.instructions import OPS, chain, fma_chain
 
 pytestmark = pytest.mark.ptx

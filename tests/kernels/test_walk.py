@@ -9,7 +9,8 @@ import pytest
 
 from kernels import mixed
 from kernels.compat import SIMULATOR
-from kernels.compile import CAPABILITIES, _sections, compile_kernel
+from kernels.compile import CAPABILITIES, compile_kernel
+from kernels.cubin import sections
 from kernels.occupancy import FAMILY, reader, writer
 
 READ = FAMILY["read"].compiled[0][1]
@@ -80,7 +81,7 @@ class Instruction:
 
 
 def instructions(cubin: bytes) -> list[Instruction]:
-    (code,) = [content for name, *_, content in _sections(cubin) if name.startswith(".text.")]
+    (code,) = [content for name, *_, content in sections(cubin) if name.startswith(".text.")]
     return [Instruction(at, *struct.unpack_from("<QQ", code, at)) for at in range(0, len(code), 16)]
 
 
