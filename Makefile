@@ -36,10 +36,13 @@ endif
 setup: $(SETUP) ## .venv and dependencies
 
 bench: $(SETUP) ## measure on GPU 0, store the run, print the summary, write the report
-	@if $(PY) -m bench device > /dev/null; then \
-	  $(PY) -m bench run --profile $(PROFILE) --processes $(PROCESSES); status=$$?; \
+	@$(PY) -m bench device > /dev/null; status=$$?; \
+	if [ $$status -eq 0 ]; then \
+	  $(PY) -m bench run --profile "$(PROFILE)" --processes "$(PROCESSES)"; status=$$?; \
 	  [ $$status -eq 0 ] || [ $$status -eq 2 ] || exit $$status; \
 	  $(PY) -m analysis table latest; $(PY) -m analysis report latest || exit; \
+	  exit $$status; \
+	elif [ $$status -ne 3 ]; then \
 	  exit $$status; \
 	else \
 	  echo "No timing is recorded. Every kernel is checked in the simulator instead, and the"; \
@@ -55,25 +58,26 @@ test: $(SETUP) ## every test that this machine can run
 	$(PY) -m pytest -q -m gpu tests/bench tests/kernels
 
 report: $(SETUP) ## the report of RUN (a folder, a file, a baseline's name, or latest)
-	$(PY) -m analysis report $(RUN)
+	$(PY) -m analysis report "$(RUN)"
 
 compare: $(SETUP) ## A and B beside each other, as absolute, share of peak and per clock
 	$(call need,A B,make compare A=nvidia-h200 B=latest)
-	$(PY) -m analysis compare $(A) $(B)
+	$(PY) -m analysis compare "$(A)" "$(B)"
 
 verdict: $(SETUP) ## did NEW get slower than BASE?
 	$(call need,BASE NEW,make verdict BASE=nvidia-h200 NEW=latest)
-	$(PY) -m analysis verdict $(BASE) $(NEW)
+	$(PY) -m analysis verdict "$(BASE)" "$(NEW)"
 
 baseline: $(SETUP) ## record five processes as results/baseline/NAME
 	$(call need,NAME,make baseline NAME=my-gpu)
-	$(PY) -m bench run --profile standard --processes 5 --output results/baseline/$(NAME)
+	@case "$(NAME)" in *[!A-Za-z0-9_.-]*|.*) echo "warpgauge: NAME may hold letters, digits, _, . and -" >&2; exit 3;; esac
+	$(PY) -m bench run --profile standard --processes 5 --output "results/baseline/$(NAME)"
 
 sanitize: $(SETUP) ## compute-sanitizer over every kernel, and over planted faults that it must report
 	$(PY) -m bench.sanitize
 
 profile: $(SETUP) ## hardware counters of RUN's cases, by Nsight Compute
-	$(PY) -m bench profile --profile $(PROFILE) --run $(RUN)
+	$(PY) -m bench profile --profile "$(PROFILE)" --run "$(RUN)"
 
 lint: $(SETUP) ## ruff, mypy and the import law
 	$(PY) -m ruff check .
