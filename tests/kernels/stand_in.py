@@ -16,7 +16,8 @@ from typing import Any
 
 from analysis.occupancy import resident
 from bench.machine import from_snapshot
-from kernels.compile import Compiled, _sections, compile_kernel
+from kernels.compile import Compiled, compile_kernel
+from kernels.cubin import sections
 from kernels.spec import Machine
 from results import schema, store
 from tests.kernels.stand_in_arrays import ArrayModule
@@ -179,10 +180,10 @@ class Gpu:
 
     def static_smem(self, cubin: bytes, name: str) -> int:
         """Shared memory, B, of one kernel's own arrays: what the system reserves is left out."""
-        sections = {section: size for section, size, _ in _sections(cubin)}
-        assert f".text.{name}" in sections, f"no kernel {name} in this code"
+        sizes = {section: size for section, size, _ in sections(cubin)}
+        assert f".text.{name}" in sizes, f"no kernel {name} in this code"
         reserved = self.device["reserved_shared_memory_per_block"]
-        return max(0, sections.get(f".nv.shared.{name}", 0) - reserved)
+        return max(0, sizes.get(f".nv.shared.{name}", 0) - reserved)
 
     def launch(self, launched: Launched, loaded: Loaded) -> None:
         """Note a launch down.
