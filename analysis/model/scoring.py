@@ -1,6 +1,6 @@
 """Each model beside the measured cases of a run: which cases, as what workload, and how far off.
 
-What feeds the parameters (`measured.FEEDS`) and what is scored (`SCORED`) have no kernel in
+What feeds the parameters (`feeds.FEEDS`) and what is scored (`SCORED`) have no kernel in
 common, so that no parameter can have seen a point that it predicts.
 """
 

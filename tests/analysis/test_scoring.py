@@ -13,7 +13,8 @@ import pytest
 from analysis import plots
 from analysis.__main__ import main
 from analysis.model import LITTLE, MODELS, NAIVE, QUEUEING, Parameters, Value, Workload
-from analysis.model.measured import FEEDS, measure
+from analysis.model.feeds import FEEDS
+from analysis.model.measured import measure
 from analysis.model.parameters import batch_time, block_capacity, unloaded_time
 from analysis.model.scoring import MEMORY_BOUND, SCORED, WAVES, Point, points, scores, warps_to
 from analysis.model.stream import Stream
