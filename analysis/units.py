@@ -63,6 +63,8 @@ def hertz(value: float) -> str:
 
 def cycles(value: float) -> str:
     """`32.5 cycles`; the median over samples may be half a cycle."""
+    if value == 1:
+        return "1 cycle"
     return f"{value:,.0f} cycles" if value >= 100 else f"{digits(value)} cycles"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -23,10 +24,10 @@ LOSS = 0.05
 AT_RATE = 0.95
 """From this share of the most blocks started a second on, starting blocks is the limit."""
 SERIES = {
-    ("block_monolithic", 32): "monolithic, up to 32",
-    ("block_monolithic", 64): "monolithic, 33 to 64",
-    ("block_grid_stride", 32): "grid-stride, up to 32",
-    ("block_grid_stride", 64): "grid-stride, 33 to 64",
+    ("block_monolithic", 32): "monolithic, up to 32 registers",
+    ("block_monolithic", 64): "monolithic, 33 to 64 registers",
+    ("block_grid_stride", 32): "grid-stride, up to 32 registers",
+    ("block_grid_stride", 64): "grid-stride, 33 to 64 registers",
 }
 
 
@@ -205,13 +206,35 @@ def _pace(bound: pd.DataFrame) -> float | None:
     return float((bound["bandwidth"] / bound["block"]).min())
 
 
+def _lines(axes: Axes, rows: pd.DataFrame, by: str, order: list[str]) -> pd.DataFrame:
+    """Bandwidth over blocks of whole warps, which are returned; other blocks, of which each is a
+    case of its own and no point of a line, as hollow markers."""
+    whole, odd = rows[rows["block"] % 32 == 0], rows[rows["block"] % 32 != 0]
+    plots.lines(axes, whole, "block", "bandwidth", by, order=order)
+    for place, name in enumerate(order):
+        part = odd[odd[by] == name].groupby("block")["bandwidth"].median()
+        color, marker = plots.PALETTE[place], plots.MARKERS[place]
+        axes.plot(part.index, part, marker, mfc="none", mec=color, markersize=7)
+    for block, part in odd.groupby("block"):
+        axes.annotate(
+            f"{block} threads",
+            (block, part["bandwidth"].min()),
+            xytext=(0, -7),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=8.5,
+        )
+    return whole
+
+
 def _draw_forms(rows: pd.DataFrame) -> Figure:
     figure, (above, below) = plots.figure(
         2, 1, height=5.0, sharex=True, height_ratios=(3, 1), gridspec_kw={"hspace": 0.06}
     )
     names = [form.replace("_", " ") for form in FORMS]
     order = [name for name in names if name in set(rows["kernel"])]
-    plots.lines(above, rows, "block", "bandwidth", "kernel", order=order)
+    whole = _lines(above, rows, "kernel", order)
     top = rows["bandwidth"].max()
     if rows["peak"].notna().all():
         top = rows["peak"].iloc[0]
@@ -223,12 +246,12 @@ def _draw_forms(rows: pd.DataFrame) -> Figure:
     above.set(ylim=(0, 1.12 * top), ylabel="bandwidth")
     plots.format_axis(above, units.bandwidth)
     plots.legend(above)
-    warps = rows.groupby("block", as_index=False)[["occupancy", "most"]].max()
+    warps = whole.groupby("block", as_index=False)[["occupancy", "most"]].max()
     below.plot(warps["block"], warps["occupancy"] * warps["most"], marker="o", color=plots.GREY)
     most = warps["most"].iloc[0]
     below.set(ylim=(0, 1.15 * max(most, 1)), yticks=[0, most / 2, most], ylabel="warps an SM")
     below.set_xlabel("threads a block")
-    plots.log2_axis(below, rows["block"], "{:.0f}".format)
+    plots.log2_axis(below, whole["block"], "{:.0f}".format)
     return figure
 
 
@@ -257,7 +280,7 @@ def registers(data: RunData) -> Answer | None:
     alike = float((pairs["max"] / pairs["min"] - 1).max()) if len(pairs) else None
     equal = alike is not None and alike <= SAME
     text = "In grid-stride loops blocks of 128, 256 and 512 threads differ by " + " and by ".join(
-        f"{row['largest_difference']} with {row['kernel'].partition(', ')[2]} registers "
+        f"{row['largest_difference']} with {row['kernel'].partition(', ')[2]} "
         f"({row['warps']} warps an SM)"
         for row in table.to_dict("records")
         if row["kernel"].startswith("grid-stride")
@@ -342,8 +365,8 @@ def _p_equal(every: pd.DataFrame) -> float | None:
 def _draw_series(rows: pd.DataFrame) -> Figure:
     figure, (above, below) = plots.figure(2, 1, height=5.4, sharex=True, height_ratios=(2.2, 1))
     order = [name for name in SERIES.values() if name in set(rows["series"])]
-    plots.lines(above, rows, "block", "bandwidth", "series", order=order)
-    plots.lines(below, rows, "block", "occupancy", "series", order=order)
+    whole = _lines(above, rows, "series", order)
+    plots.lines(below, whole, "block", "occupancy", "series", order=order)
     above.set(ylabel="bandwidth")
     above.set_ylim(bottom=0)
     plots.format_axis(above, units.bandwidth)
@@ -351,7 +374,7 @@ def _draw_series(rows: pd.DataFrame) -> Figure:
     below.get_legend().remove()
     below.set(xlabel="threads a block", ylabel="occupancy", ylim=(0, 1.08))
     plots.format_axis(below, "{:.0%}".format)
-    plots.log2_axis(below, rows["block"], "{:.0f}".format)
+    plots.log2_axis(below, whole["block"], "{:.0f}".format)
     return figure
 
 

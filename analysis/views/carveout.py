@@ -26,7 +26,7 @@ def l1(data: RunData) -> Answer | None:
     hit, miss = rows["latency_cycles"].min(), rows["latency_cycles"].max()
     rows = rows.assign(
         hits=(miss - rows["latency_cycles"]) / (miss - hit) if miss > hit else 1.0,
-        series=rows["carveout"].map(_percent),
+        series=rows["carveout"].map(_share),
     ).sort_values(["carveout", "bytes"])
     ends = {
         int(carveout): _end(curve) for carveout, curve in rows.groupby("carveout") if carveout >= 0
@@ -61,8 +61,8 @@ def l1(data: RunData) -> Answer | None:
     )
 
 
-def _percent(carveout: float) -> str:
-    return "driver's choice" if carveout < 0 else f"{carveout:.0f}%"
+def _share(carveout: float) -> str:
+    return "driver's choice" if carveout < 0 else f"{carveout:.0f}% for shared memory"
 
 
 def _end(curve: pd.DataFrame) -> int | None:

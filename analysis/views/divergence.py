@@ -33,7 +33,8 @@ def paths(data: RunData) -> Answer | None:
     text = (
         f"A warp on {most['paths']} paths takes {units.cycles(most['branch_cycles'])}, "
         f"{units.ratio(growth)} what {alone['paths']} takes "
-        f"({units.cycles(alone['branch_cycles'])}): each further path adds {units.cycles(slope)}"
+        f"({units.cycles(alone['branch_cycles'])}): each further path adds {units.cycles(slope)}, "
+        "what surrounds the switch is paid once"
     )
     serial = abs(growth / wanted - 1) <= 2 * NEAR
     figures = [Plot(_draw_paths, rows[["paths", "branch_cycles"]], "Cycles against paths")]
@@ -76,7 +77,7 @@ def _draw_paths(rows: pd.DataFrame) -> Figure:
         axes,
         rows["paths"],
         rows["paths"] * first["branch_cycles"] / first["paths"],
-        "one after another",
+        "k times one path",
     )
     axes.set(xlabel="paths of one warp", ylabel="cycles", xlim=(0, None), ylim=(0, None))
     axes.set_xticks([1, *range(4, int(rows["paths"].max()) + 1, 4)])

@@ -77,18 +77,20 @@ def _draw(table: pd.DataFrame) -> Figure:
     figure, axes = plots.figure(height=0.9 + 0.34 * len(order))
     for group, members in seen.groupby("group"):
         small = len(members) <= UNJOINED
-        color = plots.GREY if small else plots.PALETTE[order[group] % (len(plots.PALETTE) - 1)]
+        # Six colours, then the same ones paler; grey is for what is unjoined.
+        round_, place = divmod(order[group], len(plots.PALETTE) - 1)
+        color = plots.GREY if small else plots.PALETTE[place]
+        shade = plots.mpl.colors.to_rgba(color, 0.75 if small or round_ == 0 else 0.35)
         places = np.arange(len(members))
-        plots.boxes(
-            axes, places, places + 0.9, order[group], 0.8, plots.mpl.colors.to_rgba(color, 0.75)
-        )
+        plots.boxes(axes, places, places + 0.9, order[group], 0.8, shade)
         style = {"ha": "center", "va": "center", "fontsize": 8.5, "in_layout": False}
         for place, sm in enumerate(members["sm"]):
             axes.text(place + 0.45, order[group], str(sm), **style)
     axes.set(xlabel="SMs of the group, by number", ylim=(len(order) - 0.4, -0.6))
     axes.set(xticks=[], xlim=(-0.3, sizes.max() + 0.2))
     axes.set_yticks(
-        list(order.values()), ["unjoined" if sizes[g] <= UNJOINED else f"group {g}" for g in order]
+        list(order.values()),
+        ["unjoined" if sizes[g] <= UNJOINED else f"group {row + 1}" for g, row in order.items()],
     )
     axes.grid(visible=False)
     return figure

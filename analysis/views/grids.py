@@ -157,7 +157,7 @@ def _draw(rows: pd.DataFrame) -> Figure:
     names = [name for name in NAMES.values() if name in set(rows["name"])]
     residencies = sorted(set(rows["blocks"]), key=lambda text: (text == "most", text))
     figure, panels = plots.figure(
-        1, len(residencies), width=6.8, height=3.4, sharey=True, squeeze=False
+        1, len(residencies), width=7.6, height=3.4, sharey=True, squeeze=False
     )
     for axes, residency in zip(panels[0], residencies, strict=True):
         part = rows[rows["blocks"] == residency]

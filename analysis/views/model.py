@@ -189,13 +189,14 @@ def _panels(rows: pd.DataFrame, by: str, names: list[str], label: str) -> Figure
             color=plots.BLUE,
             label="measured" if place == 0 else None,
         )
-        axes.set_xlabel(f"{name}: warps an SM" if place == 0 else name)
+        axes.set_title(name, fontsize=10)
         axes.set_ylim(bottom=0)
         plots.log2_axis(
             axes, [w for w in (1, 4, 16, 64) if w <= own["warps"].max()], "{:.0f}".format
         )
         plots.format_axis(axes, units.bandwidth)
     panels[0][0].set_ylabel(label)
+    figure.supxlabel("resident warps an SM", fontsize="medium")
     figure.legend(loc="outside upper left", ncols=4, fontsize=9.5, handlelength=2.2)
     return figure
 

@@ -169,7 +169,8 @@ def _draw_steps(rows: pd.DataFrame) -> Figure:
     left.set_yticks(places, rows["kernel"])
     left.invert_yaxis()
     _limits(left, rows)
-    left.set_xlabel("bandwidth, and gain over the step before")
+    peers = " (grey: peers)" if rows["peer"].any() else ""
+    left.set_xlabel(f"bandwidth, and gain over the step before{peers}")
     left.xaxis.set_major_locator(MaxNLocator(4))
     plots.format_axis(left, units.bandwidth, "x")
     left.grid(False, axis="y")
