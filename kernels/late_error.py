@@ -1,5 +1,8 @@
-"""An error inside a kernel, and the calls after it: which of them tells? Run as a child process,
-for the error ends the process's CUDA context.
+"""An error inside a kernel, and the calls after it: which of them tells?
+
+Asked in a child process, for the error ends the process's CUDA context, and ended at a time limit.
+The child is a program of its own, whose host calls are what is asked; kernels of a family that may
+never end are launched by `bench.isolation`, many to a child, which kernels cannot import.
 """
 
 from __future__ import annotations
@@ -7,17 +10,23 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kernels.cuda_c import compile_cubin
+from kernels.spec import Unavailable
 
 STEPS = ("launch", "launch behind it", "query", "synchronise", "launch after", "allocate after")
 """The calls in turn; the answer is a CUresult for each."""
 FAULTS = ("address", "misaligned", "trap")
 WAIT_NS = 5_000_000
 """The kernel breaks so late that both launches have returned."""
+CHECKOUT = Path(__file__).parent.parent
+LIMIT_S = 60.0
+"""Importing CUDA's packages and opening the device takes seconds on a busy host."""
 
 SOURCE = r"""
 extern "C" __global__ void broken(int fault, long long wait_ns, char* memory)
@@ -31,6 +40,35 @@ extern "C" __global__ void broken(int fault, long long wait_ns, char* memory)
 }
 extern "C" __global__ void empty() { }
 """
+
+
+def ask(fault: str) -> list[int]:
+    """`codes` as a child process found them.
+
+    Raises:
+        Unavailable: the child did not end well.
+    """
+    found: list[int] = json.loads(printed("kernels.late_error", fault))
+    return found
+
+
+def printed(module: str, *arguments: str, limit_s: float = LIMIT_S) -> str:
+    """What `python -m module arguments` printed.
+
+    Raises:
+        Unavailable: it took longer than `limit_s` and was killed, or its exit code is not 0.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    try:
+        ended = subprocess.run(
+            command, cwd=CHECKOUT, capture_output=True, text=True, timeout=limit_s
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"the child process hung: killed after {limit_s:g} s") from None
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines() or ["it said nothing"]
+        raise Unavailable(f"the child process ended with code {ended.returncode}: {lines[-1]}")
+    return ended.stdout
 
 
 def codes(fault: str) -> list[int]:

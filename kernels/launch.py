@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -11,20 +10,10 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from kernels import child, late_error, ptx
+from kernels import late_error, ptx
 from kernels.compat import argument, cupy_stream, jit
 from kernels.cuda_c import compile_cubin
-from kernels.spec import (
-    Bound,
-    Family,
-    Kernel,
-    Launch,
-    Machine,
-    Params,
-    Unavailable,
-    Work,
-    WrongAnswer,
-)
+from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
 
 THREADS = 32
 ARRAY = 256
@@ -229,10 +218,7 @@ def _bind_refused(params: Params, machine: Machine) -> Bound:
 def _bind_late_error(params: Params, machine: Machine) -> Bound:
     """The child runs once; what is timed beside it is an empty kernel of this process, which the
     error does not touch."""
-    try:
-        codes = json.loads(child.run("kernels.late_error", params["fault"]))
-    except child.ChildError as reason:
-        raise Unavailable(f"the child process {reason}") from None
+    codes = late_error.ask(params["fault"])
 
     def check() -> float:
         if len(codes) != len(late_error.STEPS) or not any(codes):

@@ -7,10 +7,10 @@ from math import prod
 import pytest
 
 from bench import clock
-from kernels import child, late_error, launch, peers
+from kernels import late_error, launch, peers
 from kernels.compat import SIMULATOR
 from kernels.cuda_c import compile_cubin
-from kernels.spec import Unavailable, WrongAnswer
+from kernels.spec import WrongAnswer
 
 
 @pytest.mark.parametrize("limit", launch.LIMITS)
@@ -41,12 +41,7 @@ class TestErrorCode:
 
 
 def late(monkeypatch, answer):
-    def run(module, fault):
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(child, "run", run)
+    monkeypatch.setattr(late_error, "printed", lambda module, fault: answer)
     return launch.FAMILY["late_error"].bind({"fault": "trap"}, None)
 
 
@@ -60,11 +55,6 @@ def test_codes_of_the_child_are_the_reading(monkeypatch):
 def test_a_kernel_that_broke_nothing_is_wrong(monkeypatch):
     with pytest.raises(WrongAnswer, match="broke nothing"):
         late(monkeypatch, "[0, 0, 0, 0, 0, 0]").check()
-
-
-def test_a_child_that_hangs_is_a_reason(monkeypatch):
-    with pytest.raises(Unavailable, match="the child process hung: killed after 60 s"):
-        late(monkeypatch, child.ChildError("hung: killed after 60 s"))
 
 
 @pytest.mark.ptx

@@ -6,22 +6,23 @@ import time
 
 import pytest
 
-from kernels import child, compat
+from kernels import compat, late_error
+from kernels.spec import Unavailable
 
 
 def test_hands_over_what_it_printed():
-    assert child.run("json.tool", "--help").startswith("usage")
+    assert late_error.printed("json.tool", "--help").startswith("usage")
 
 
 def test_a_failure_names_its_last_line():
-    with pytest.raises(child.ChildError, match=r"code 1.*no_such_module"):
-        child.run("no_such_module")
+    with pytest.raises(Unavailable, match=r"code 1.*no_such_module"):
+        late_error.printed("no_such_module")
 
 
 def _ends(limit_s: float) -> None:
     begin = time.monotonic()
-    with pytest.raises(child.ChildError, match="hung: killed after"):
-        child.run("tests.kernels.endless", limit_s=limit_s)
+    with pytest.raises(Unavailable, match="the child process hung: killed after"):
+        late_error.printed("tests.kernels.endless", limit_s=limit_s)
     assert time.monotonic() - begin < limit_s + 10
 
 
