@@ -320,7 +320,7 @@ FAMILY = Family(
             _bind_chase,
             examples=({**_SMALL, "cache": "ca"}, {"bytes": 384, "cache": "cg"}),
             source=chase_ca,
-            compiled=((chase_ca, _CHASE), (chase_cg, _CHASE)),
+            compiled=((chase_ca, _CHASE), (chase_cg, _CHASE), *ring.COMPILED),
         ),
         Kernel(
             "chase_by_sm",

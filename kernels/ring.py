@@ -86,6 +86,13 @@ def read_all(nodes, lines, bits, total):
     cuda.atomic.add(total, 0, share)
 
 
+COMPILED = (
+    (link, "void(uint64[::1], int64, int64, int64)"),
+    (read_all, "void(uint64[::1], int64, int64, uint64[::1])"),
+)
+"""What `build` launches, for the PTX tier."""
+
+
 @dataclass(frozen=True)
 class Ring:
     """A linked cycle in device memory. Keep it as long as a kernel chases through it."""
