@@ -43,8 +43,8 @@ def cases(profile: str, machine: Machine) -> Iterator[Case]:
             yield from _side_by_side(2**exponent, "float64")
     for block in BLOCKS[profile]:
         if block != 256:
-            params = {"n": CENTRE, "dtype": "float32", "block": block}
-            yield from (Case(FAMILY[name], params, group=("block", block)) for name in OURS)
+            size = {"n": CENTRE, "dtype": "float32", "block": block}
+            yield from (Case(FAMILY[name], size, group=("block", block)) for name in OURS)
     for kernel, warps, count in product(
         ("fma_dependent", "fma_independent"), ("full", 4), EXTRA[profile]
     ):

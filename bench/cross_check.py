@@ -1,8 +1,9 @@
-"""Our clock beside NVIDIA's: the same numba AXPY timed by both, in turns, on one GPU.
+"""Our clock beside NVIDIA's: the same numba AXPY timed by ours, then by theirs, on one GPU.
 
     python -m bench.cross_check [--exponent 28]
 
-Needs the package cuda-bench (nvbench for Python). Prints both medians and what a sample costs.
+Needs the package cuda-bench (nvbench for Python). Prints our median, their mean (they give no
+median), and what a sample costs.
 """
 
 from __future__ import annotations

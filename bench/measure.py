@@ -166,12 +166,12 @@ def _prepare(case: Case, bench: Bench) -> _Sampling | schema.Case:
     """Bind and check; a record where the case ends here."""
     try:
         bound = case.kernel.bind(case.params, bench.machine)
-    except Unavailable as reason:
-        return _base(case, bench, "skipped", reason=str(reason))
-    except Exception as error:
-        if type(error).__name__ in ("OutOfMemoryError", "MemoryError"):
+    except Unavailable as unavailable:
+        return _base(case, bench, "skipped", reason=str(unavailable))
+    except Exception as problem:
+        if type(problem).__name__ in ("OutOfMemoryError", "MemoryError"):
             bench.machine.release()
-            reason = f"not enough device memory ({error}); a GPU with more runs it"
+            reason = f"not enough device memory ({problem}); a GPU with more runs it"
             return _base(case, bench, "skipped", reason=reason)
         raise
     work = schema.Work(**asdict(bound.work))
