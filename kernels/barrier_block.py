@@ -13,10 +13,10 @@ import numpy as np
 from numba import cuda, types
 
 from kernels import ptx
-from kernels.barrier_steps import FULL, STEPS, bounds, chain
-from kernels.compat import SIMULATOR, argument, device, jit, on_host
+from kernels.barrier_steps import STEPS, bounds, chain
+from kernels.compat import FULL_MASK, SIMULATOR, argument, device, jit, on_host
 from kernels.shared_memory import pin_blocks, prepare_shared_memory, resident_blocks
-from kernels.spec import Bound, Launch, Machine, Params, Unavailable, Work, WrongAnswer
+from kernels.spec import Bound, Launch, Machine, Params, Unavailable, Work, WrongAnswer, whole_warps
 
 ROUNDS = 4
 LATE = 2000
@@ -49,7 +49,7 @@ def late_one(turn, size):
 
 @device
 def _full(late):
-    cuda.syncwarp(FULL)
+    cuda.syncwarp(FULL_MASK)
     return True
 
 
@@ -125,7 +125,7 @@ def through_shuffle():
         if lane == late:
             wait(LATE)
             mine = cuda.threadIdx.x // 32 + turn
-        if cuda.shfl_sync(FULL, mine, late) == cuda.threadIdx.x // 32 + turn:
+        if cuda.shfl_sync(FULL_MASK, mine, late) == cuda.threadIdx.x // 32 + turn:
             seen += 1
     return seen
 
@@ -138,7 +138,7 @@ def through_ballot():
         late = late_one(turn, 32)
         if lane == late:
             wait(LATE)
-        votes = cuda.ballot_sync(FULL, lane == late)  # int32: bit 31 is its sign
+        votes = cuda.ballot_sync(FULL_MASK, lane == late)  # int32: bit 31 is its sign
         if cuda.popc(votes) == 1 and (votes >> late) & 1 == 1:
             seen += 1
     return seen
@@ -205,11 +205,10 @@ def shape(overload: Any, params: Params, machine: Machine) -> Launch:
     would like to do.
 
     Raises:
+        ValueError: a block that is not of whole warps.
         Unavailable: an SM does not hold so many blocks of this size.
     """
-    block, wanted = params["block"], params["blocks_per_sm"]
-    if block % 32 or not 32 <= block <= 1024:
-        raise ValueError(f"{block} threads a block: whole warps are needed, 32 to 1024 threads")
+    block, wanted = whole_warps(params["block"]), params["blocks_per_sm"]
     if machine.simulator:
         return Launch.linear(1 if wanted == 1 else 2, block)
     prepare_shared_memory(overload)

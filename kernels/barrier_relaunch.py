@@ -22,8 +22,6 @@ from kernels.spec import Bound, Launch, Machine, Params, Work, WrongAnswer
 
 RELAUNCHES = 32
 """Launches between the two that note the time, and the one that ends it: what is divided by."""
-MOST_SMS = 1024
-"""More than any GPU has: words to note times in, by SM number."""
 
 
 @jit
@@ -88,7 +86,7 @@ def _bind(make: Callable[[Queue], Queue], params: Params, machine: Machine) -> B
     grid, _, _ = shape(compiled(empty, "void()"), params, machine).grid
     launch = Launch.linear(grid, params["block"])
     words = (xp.empty(grid, np.int32), xp.empty(grid, np.int32))
-    first, last = xp.zeros(MOST_SMS, np.int64), xp.zeros(MOST_SMS, np.int64)
+    first, last = xp.zeros(ptx.MOST_SMS, np.int64), xp.zeros(ptx.MOST_SMS, np.int64)
     relays = (tuple(map(argument, words)), tuple(map(argument, reversed(words))))
     noted = (argument(first), argument(last))
     relaunches = 1 if machine.simulator else RELAUNCHES

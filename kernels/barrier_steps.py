@@ -18,7 +18,6 @@ from kernels import compat
 from kernels.assembly import KINDS, Value, assembly
 
 _S32 = KINDS["s32"]
-FULL = 0xFFFFFFFF
 PATTERN = 0x2C9F_6A13
 """No rotation of it by 1 to 31 places is itself."""
 
@@ -62,7 +61,7 @@ def _shuffle(x: Any, o: Any) -> Any:
 
 
 def _ballot(x: Any, o: Any) -> Any:
-    board = compat.warp_exchange(int(x) & int(o) & FULL != 0, "vote")
+    board = compat.warp_exchange(int(x) & int(o) & compat.FULL_MASK != 0, "vote")
     return _signed(sum(1 << lane for lane, vote in board.items() if vote))
 
 
@@ -76,7 +75,7 @@ def _voted(name: str) -> Callable[[Any, Any], Any]:
 
 
 def _signed(value: int) -> int:
-    value &= FULL
+    value &= compat.FULL_MASK
     return value - (1 << 32) if value >> 31 else value
 
 
@@ -142,7 +141,7 @@ STEPS: dict[str, Step] = {
         _MASKED,
         _warp,
         _still,
-        lambda i, n: _signed(FULL),
+        lambda i, n: _signed(compat.FULL_MASK),
         _unchanged,
         unrolled=64,
         before="mov.b32 m, {o};",

@@ -16,13 +16,13 @@ from kernels import cluster_launch as cluster
 from kernels.block_log import whole_sm
 from kernels.compat import on_host
 from kernels.cuda_c import compile_cubin
+from kernels.ptx import MOST_SMS
 from kernels.spec import Bound, Launch, Machine, Params, Unavailable, Work, WrongAnswer
 
 SIZES = range(2, 17)
 """Blocks a cluster: 8 are portable, 16 the most with leave (CUDA C++ Programming Guide)."""
 LONGEST = 8192
 """A cluster stays up to so many cycles."""
-MOST_SMS = 1024
 THREADS = 1024
 UNSEEN = -1
 NOTHING = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -54,6 +54,7 @@ def join(parents: list[int], members: Iterable[int]) -> None:
 
 
 def root(parents: list[int], member: int) -> int:
+    """The member that stands for the set of `member`; shortens the way to it in `parents`."""
     while parents[member] != member:
         parents[member] = parents[parents[member]]
         member = parents[member]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SIMULATED_SMS = 4
 """How many multiprocessors the simulator pretends to have; blocks go round them."""
+MOST_SMS = 1024
+"""More than any GPU has: the length of an array by `smid`."""
 
 
 def _simulated_block() -> int:

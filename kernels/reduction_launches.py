@@ -17,7 +17,7 @@ from kernels import reduction_tree as tree
 from kernels import reduction_warp as warp
 from kernels.compat import argument, queue_zero
 from kernels.reduction_problem import Problem
-from kernels.spec import Bound, Launch, Machine, Params, Work, scalar_error
+from kernels.spec import Bound, Launch, Machine, Params, Work, scalar_error, whole_warps
 
 BLOCK = 256
 LOADS = 4
@@ -70,10 +70,7 @@ def _bound(problem: Problem, machine: Machine, steps: list[Step], depth: int, **
 
 
 def _block(params: Params, default: int = BLOCK) -> int:
-    block = params.get("block", default)
-    if not 32 <= block <= 1024 or block % 32:
-        raise ValueError(f"{block} threads a block: whole warps are needed, 32 to 1024 threads")
-    return block
+    return whole_warps(params.get("block", default))
 
 
 def _wave(block: int, params: Params, machine: Machine, threads: int) -> int:
@@ -133,12 +130,14 @@ def grid_stride(make: Callable[[Problem, int], Any], smem: Callable[[int], int])
 
 
 def published(problem: Problem, block: int) -> Any:
+    """The course's kernel. ValueError: a block outside 256 to 512 threads."""
     if not 256 <= block <= 512:
         raise ValueError(f"{block} threads a block: as published it is right for 256 to 512 only")
     return tree.reduce4_as_published
 
 
 def unrolled(problem: Problem, block: int) -> Any:
+    """The tree unrolled for `block` threads. ValueError: no power of two."""
     if block & (block - 1):
         raise ValueError(f"{block} threads a block: the unrolled tree needs a power of two")
     return tree.unrolled(block)
@@ -195,6 +194,7 @@ def _require_aligned(data: Any) -> None:
 
 
 def vector(problem: Problem, params: Params, machine: Machine) -> Bound:
+    """One partial a block, then one block over the partials. ValueError: as `shape`."""
     chosen = shape(problem, params, machine)
     function = warp.vector(problem.dtype, problem.op, chosen.loads)
     grids = [chosen.grid, 1] if chosen.grid > 1 else [1]
@@ -203,6 +203,11 @@ def vector(problem: Problem, params: Params, machine: Machine) -> Bound:
 
 
 def one_block(problem: Problem, params: Params, machine: Machine) -> Bound:
+    """One block of up to 1024 threads, which loops only over more than it holds in registers.
+
+    Raises:
+        ValueError: data that does not start on 16 bytes.
+    """
     _require_aligned(problem.data)
     chosen = _one_block(problem, LOADS)
     held = chosen.block * chosen.loads * warp.width(problem.dtype)
@@ -213,6 +218,7 @@ def one_block(problem: Problem, params: Params, machine: Machine) -> Bound:
 
 
 def block_atomics(problem: Problem, params: Params, machine: Machine) -> Bound:
+    """The result zeroed, then one atomic addition a block. ValueError: as `shape`."""
     chosen = shape(problem, params, machine)
     function = warp.block_atomics(problem.dtype, problem.op, chosen.loads)
     arguments = (argument(problem.data), problem.n, argument(problem.result))
@@ -239,6 +245,7 @@ def _one_launch(
 
 
 def last_block(problem: Problem, params: Params, machine: Machine) -> Bound:
+    """One launch; the block that is counted last joins the partials. ValueError: as `shape`."""
     chosen = shape(problem, params, machine)
     function = warp.last_block(problem.dtype, problem.op, chosen.loads)
     counter = machine.xp.zeros(1, "uint32")
@@ -246,6 +253,11 @@ def last_block(problem: Problem, params: Params, machine: Machine) -> Bound:
 
 
 def grid_sync(problem: Problem, params: Params, machine: Machine) -> Bound:
+    """One cooperative launch of at most as many blocks as are resident at once.
+
+    Raises:
+        ValueError: as `shape`.
+    """
     chosen = shape(problem, params, machine)
     function = warp.grid_sync(problem.dtype, problem.op, chosen.loads)
     bound = _one_launch(problem, machine, chosen, function)
@@ -256,6 +268,12 @@ def grid_sync(problem: Problem, params: Params, machine: Machine) -> Bound:
 
 
 def clusters(problem: Problem, params: Params, machine: Machine) -> Bound:
+    """One launch of clusters of `cluster` blocks, at most as many as are resident at once.
+
+    Raises:
+        ValueError: as `shape`, or an op that is not a sum.
+        Unavailable: the device has no clusters, or none of this size.
+    """
     cluster.require(machine)
     if problem.op != "sum":
         raise ValueError(f"the cluster variant sums; there is no '{problem.op}'")

@@ -41,6 +41,13 @@ class Launch:
         return Launch((grid, 1, 1), (block, 1, 1), dynamic_smem)
 
 
+def whole_warps(block: int) -> int:
+    """`block`, threads. ValueError: it is not of whole warps, 32 to 1024 threads."""
+    if block % 32 or not 32 <= block <= 1024:
+        raise ValueError(f"{block} threads a block: whole warps are needed, 32 to 1024 threads")
+    return block
+
+
 class WrongAnswer(Exception):
     """A kernel's output differs from its float64 reference by more than the tolerance."""
 
