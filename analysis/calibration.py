@@ -213,6 +213,7 @@ def theory(cases: int = 500, side: int = MINIMUM) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Print the false alarms of a run, or those to expect in theory; exit code 0, or 3: no run."""
     parser = argparse.ArgumentParser(
         prog="python -m analysis.calibration", description=__doc__.partition("\n")[0]
     )

@@ -42,4 +42,5 @@ def cases(name: str, profile: str, machine: Machine) -> list[Case]:
 
 
 def family(name: str) -> Family:
+    """Its kernels. KeyError: no such family in kernels/."""
     return families()[name]

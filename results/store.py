@@ -141,6 +141,7 @@ def append_end(path: Path, end: End) -> None:
 
 
 def file_name(process: int, family: str) -> str:
+    """The name of a family's record file: `0-axpy.jsonl` for process 0."""
     return f"{process}-{family}.jsonl"
 
 
