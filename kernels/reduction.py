@@ -2,7 +2,7 @@
 
 The kernels are in reduction_tree (shared memory), reduction_warp (shuffles, 16-byte loads and
 finishes) and reduction_cluster, their launches in reduction_launches, other libraries in
-reduction_peers.
+reduction_peers. `reduce_array` is for callers outside: docs/reductions.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernels import reduction_launches as launches
 from kernels import reduction_tree as tree
 from kernels import reduction_warp as warp
 from kernels.reduction_launches import Assemble
-from kernels.spec import Bound, Family, Kernel, Machine, Params
+from kernels.spec import Bound, Family, Kernel, Machine, Params, Unavailable
 
 Source = Callable[[str], Any]
 """The kernel for a dtype."""
@@ -45,7 +45,7 @@ def _kernel(
 
 
 ASSEMBLE: dict[str, Assemble] = {}
-"""How each kernel is launched, by its name."""
+"""How each kernel that gives a result is launched, by its name."""
 
 
 def _examples(*sizes: int, **params: Any) -> tuple[Params, ...]:
@@ -111,14 +111,14 @@ KERNELS = (
     _kernel(
         "reduce4",
         "reduce4 corrected: grid-stride sum in shared memory, any block of whole warps",
-        launches.grid_stride(lambda problem, block: tree.reduce4, _one_a_thread),
+        launches.grid_stride(launches.summing(tree.reduce4), _one_a_thread),
         _fixed(tree.reduce4),
         _STRIDE,
     ),
     _kernel(
         "register_sum",
         "reduce4 with the running sum in a register",
-        launches.grid_stride(lambda problem, block: tree.register_sum, _one_a_thread),
+        launches.grid_stride(launches.summing(tree.register_sum), _one_a_thread),
         _fixed(tree.register_sum),
         _STRIDE,
     ),
@@ -215,6 +215,9 @@ KERNELS = (
     ),
 )
 
+# It shows what is lost, and never joins its blocks' sums to a result.
+del ASSEMBLE["reduce4_outside"]
+
 FAMILY = Family("reduction", "Sum (or maximum) of an array: the course's variants", KERNELS)
 
 
@@ -226,7 +229,8 @@ def reduce_array(array: Any, op: str = "sum", kernel: str = "last_block") -> Any
             contiguous. Kernels with 16-byte loads want it to start on a multiple of 16 bytes, as
             every allocation does.
         op: "sum" or "max"; int32 sums wrap around.
-        kernel: A name of this family.
+        kernel: A name of this family but `reduce4_outside`, which gives no result. Those that
+            stand before `shuffle`, and `block_atomics` and `cluster`, only sum.
 
     Returns:
         A Python number. Without elements, 0 or the least value of the type.
@@ -239,6 +243,8 @@ def reduce_array(array: Any, op: str = "sum", kernel: str = "last_block") -> Any
 
     if kernel not in ASSEMBLE:
         raise ValueError(f"no kernel '{kernel}': there are {', '.join(ASSEMBLE)}")
+    if compat.SIMULATOR and FAMILY[kernel].simulator:
+        raise Unavailable(FAMILY[kernel].simulator)
     machine = _this_machine()
     problem = reduction_problem.of(array, op, machine)
     bound = ASSEMBLE[kernel](problem, {}, machine)

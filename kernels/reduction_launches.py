@@ -100,9 +100,10 @@ def _passes(
 
 
 def shrinking(function: Any, elements: int) -> Assemble:
-    """`elements` a thread, so that each pass leaves 1 / (block * elements) of the values."""
+    """`elements` a thread, so that each pass leaves 1 / (block * elements) of the values; a sum."""
 
     def assemble(problem: Problem, params: Params, machine: Machine) -> Bound:
+        _require_sum(problem)
         block = _block(params)
         if block & (block - 1):
             raise ValueError(f"{block} threads a block: this tree needs a power of two")
@@ -129,15 +130,32 @@ def grid_stride(make: Callable[[Problem, int], Any], smem: Callable[[int], int])
     return assemble
 
 
+def _require_sum(problem: Problem) -> None:
+    if problem.op != "sum":
+        raise ValueError(f"this variant sums; there is no '{problem.op}'")
+
+
+def summing(function: Any) -> Callable[[Problem, int], Any]:
+    """`function` for any block. ValueError: another op than a sum."""
+
+    def make(problem: Problem, block: int) -> Any:
+        _require_sum(problem)
+        return function
+
+    return make
+
+
 def published(problem: Problem, block: int) -> Any:
-    """The course's kernel. ValueError: a block outside 256 to 512 threads."""
+    """The course's kernel. ValueError: no sum, or a block outside 256 to 512 threads."""
+    _require_sum(problem)
     if not 256 <= block <= 512:
         raise ValueError(f"{block} threads a block: as published it is right for 256 to 512 only")
     return tree.reduce4_as_published
 
 
 def unrolled(problem: Problem, block: int) -> Any:
-    """The tree unrolled for `block` threads. ValueError: no power of two."""
+    """The tree unrolled for `block` threads. ValueError: no sum, or no power of two."""
+    _require_sum(problem)
     if block & (block - 1):
         raise ValueError(f"{block} threads a block: the unrolled tree needs a power of two")
     return tree.unrolled(block)
@@ -275,8 +293,7 @@ def clusters(problem: Problem, params: Params, machine: Machine) -> Bound:
         Unavailable: the device has no clusters, or none of this size.
     """
     cluster.require(machine)
-    if problem.op != "sum":
-        raise ValueError(f"the cluster variant sums; there is no '{problem.op}'")
+    _require_sum(problem)
     chosen = shape(problem, {"block": BLOCK, **params}, machine)
     size = params.get("cluster", cluster.PORTABLE_SIZE)
     kernel = reduction_cluster.load(problem.dtype, chosen.loads, machine.cc, size, chosen.block)

@@ -69,13 +69,13 @@ def _costs(sync: pd.DataFrame) -> str:
     every = sync.sort_values("latency_cycles")
     if len(every) > len(usual):
         low, high = every.iloc[0], every.iloc[-1]
-        text += f" ({_cost(low)} to {_cost(high)} over all sizes and numbers of blocks)"
+        text += f", from {_cost(low)} to {_cost(high)} over all sizes and numbers of blocks"
     return text
 
 
 def _cost(row: pd.Series) -> str:
     cycles, seconds = units.cycles(row["latency_cycles"]), row["latency_seconds"]
-    return f"{units.seconds(seconds)}, {cycles}," if pd.notna(seconds) else cycles
+    return f"{units.seconds(seconds)} ({cycles})" if pd.notna(seconds) else cycles
 
 
 def _blocks(count: object) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from kernels import reduction_problem, reduction_tree, reduction_warp
 from kernels.compat import SIMULATOR
 from kernels.reduction import FAMILY, reduce_array
 from kernels.reduction_problem import Problem
-from kernels.spec import Machine, Unavailable, WrongAnswer
+from kernels.spec import Kernel, Machine, Unavailable, WrongAnswer
 
 TOY = [3, 1, 4, 2, 5, 6, 7, 8]
 BAD_SIZES = (0, 1, 31, 33, 1023)
@@ -236,12 +238,44 @@ def test_reduce_array_takes_what_is_contiguous_and_of_a_known_type():
         ([1.0, 2.0], {}, "cannot reduce list"),
         (np.zeros(8, "float32"), {"op": "product"}, "no reduction 'product'"),
         (np.zeros(8, "float32"), {"kernel": "reduce5"}, "no kernel 'reduce5'"),
+        (np.zeros(1024, "float32"), {"kernel": "reduce4_outside"}, "no kernel 'reduce4_outside'"),
+        (np.zeros(8, "float32"), {"op": "max", "kernel": "block_atomics"}, "no 'max'"),
         (np.zeros(9, "float32")[1:], {}, "multiple of 16 bytes"),
     ],
 )
 def test_reduce_array_says_what_does_not_fit(array: Any, options: Any, message: str):
     with pytest.raises(ValueError, match=message):
         reduce_array(array, **options)
+
+
+@pytest.mark.simulator
+@simulator
+@pytest.mark.parametrize("kernel", [kernel for kernel in FAMILY.kernels if not kernel.simulator])
+def test_reduce_array_is_right_by_every_kernel_or_says_that_it_only_sums(kernel: Kernel):
+    array = np.arange(1024, dtype="int32")
+    if kernel.name == "reduce4_outside":
+        return
+    assert reduce_array(array, kernel=kernel.name) == 1023 * 512
+    try:
+        assert reduce_array(array, "max", kernel.name) == 1023
+    except ValueError as reason:
+        assert "sums; there is no 'max'" in str(reason)
+
+
+@pytest.mark.simulator
+@simulator
+def test_reduce_array_says_what_the_simulator_lacks():
+    with pytest.raises(Unavailable, match="none can wait for the others"):
+        reduce_array(np.zeros(8, "float32"), kernel="grid_sync")
+
+
+@pytest.mark.simulator
+@simulator
+def test_the_examples_of_its_page_are_true():
+    page = Path(__file__).parents[2] / "docs" / "reductions.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.attempted == 10
+    assert found.failed == 0
 
 
 # --- In the code. ---
