@@ -54,7 +54,7 @@ bench: $(SETUP) ## measure on GPU 0, store the run, print the summary, write the
 
 test: $(SETUP) ## every test that this machine can run
 	$(PY) -m $(PYTEST) -m 'not gpu and not simulator and not thorough'
-	$(SIMULATE) $(PYTEST) -m simulator
+	$(SIMULATE) $(PYTEST) -m 'simulator and not thorough' tests/bench tests/kernels tests/test_*.py
 	$(PY) -m pytest -q -m gpu tests/bench tests/kernels
 
 report: $(SETUP) ## the report of RUN (a folder, a file, a baseline's name, or latest)

@@ -7,8 +7,10 @@ by the same factor s. Where no curve was measured, s is the law (1 - theta*rho)/
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from analysis.model.value import Value
 
@@ -71,8 +73,6 @@ def _straight(points: Sequence[tuple[float, float]], x: float) -> float:
     """The y at x on straight lines through points by growing x, and beyond their ends."""
     if len(points) == 1:
         return points[0][1]
-    place = 1
-    while place < len(points) - 1 and points[place][0] < x:
-        place += 1
+    place = bisect_left(points, x, 1, len(points) - 1, key=itemgetter(0))
     (x0, y0), (x1, y1) = points[place - 1], points[place]
     return y0 + (x - x0) * (y1 - y0) / (x1 - x0)

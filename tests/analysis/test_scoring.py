@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -57,13 +58,19 @@ FED = {
 }
 
 
+@functools.cache
+def law(written: float, warps: int, loads: int, width: int) -> float:
+    """What the law says to read a byte, s; each process asks again."""
+    workload = Workload(warps=warps, loads=loads, bytes=32.0 * width, written=written)
+    return QUEUEING.predict(TRUE, workload).time(1 + written / (32 * width))
+
+
 def walk(process: int, kernel: str, warps: int, loads: int, width: int, noise: float) -> Case:
     """One point of the occupancy family, as the law says."""
     written = 16.0 * width if "axpy" in kernel else 0.0
-    workload = Workload(warps=warps, loads=loads, bytes=32.0 * width, written=written)
     read = TURNS * warps * loads * 32 * width * SMS
     moved = read * (1 + written / (32 * width))
-    seconds = LAUNCH + QUEUEING.predict(TRUE, workload).time(moved)
+    seconds = LAUNCH + read * law(written, warps, loads, width)
     params = {"warps": warps, "loads": loads, "width": width, "by": "shared_memory"}
     return Case(
         "occupancy",

@@ -62,21 +62,17 @@ def test_reference_in_the_simulator(family: Family, kernel: Kernel, example: Any
     bound.check()
 
 
-OUTER = ((7, 5), (9, 0), (12, 0))
-"""The oldest, the recorded and the newest: `make test` is content with them."""
-
-
 @pytest.mark.ptx
 @pytest.mark.skipif(SIMULATOR, reason="the simulator compiles nothing")
 @pytest.mark.parametrize("item", [item for item in EVERY if item[1].compiled], ids=name)
-@pytest.mark.parametrize("where", ["outer", pytest.param("between", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("where", ["first", pytest.param("others", marks=pytest.mark.thorough)])
 def test_compiles_for_every_architecture(item: tuple[Family, Kernel], where: str):
-    from kernels.compile import CAPABILITIES, compile_kernel
+    from kernels.compile import compile_kernel
 
-    between = [cc for cc in CAPABILITIES if cc not in OUTER]
-    assert len(between) + len(OUTER) == len(CAPABILITIES)
+    from .tiers import FIRST, OTHERS
+
     for function, signature in item[1].compiled:
-        for cc in OUTER if where == "outer" else between:
+        for cc in FIRST if where == "first" else OTHERS:
             compiled = compile_kernel(function, signature, cc)
             assert compiled.cc == cc
             assert f".target sm_{cc[0]}{cc[1]}\n" in compiled.ptx

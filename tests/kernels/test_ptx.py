@@ -26,11 +26,12 @@ from kernels.compile import CAPABILITIES, compile_kernel
 from kernels.cubin import text_hash
 from kernels.instructions import OPS, chain, fma_chain
 
+from .tiers import every_capability
+
 pytestmark = pytest.mark.ptx
 
 HOPPER = (9, 0)
 TYPES = {"f32": "float32", "f64": "float64", "s32": "int32"}
-every_capability = pytest.mark.parametrize("cc", CAPABILITIES, ids=lambda cc: f"{cc[0]}.{cc[1]}")
 
 
 def assembled(ptx_text: str) -> list[str]:

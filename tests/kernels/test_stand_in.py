@@ -64,7 +64,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 
 def examples() -> list[Any]:
     return [
-        pytest.param(family.name, kernel, example, id=f"{family.name}-{kernel.name}-{index}")
+        pytest.param(
+            *(family.name, kernel, example),
+            id=f"{family.name}-{kernel.name}-{index}",
+            marks=pytest.mark.thorough if index > 1 else (),
+        )
         for family in families().values()
         for kernel in family.kernels
         if (family.name, kernel.name) not in OUT_OF_REACH

@@ -9,9 +9,11 @@ import pytest
 
 from kernels import mixed
 from kernels.compat import SIMULATOR
-from kernels.compile import CAPABILITIES, compile_kernel
+from kernels.compile import compile_kernel
 from kernels.cubin import sections
 from kernels.occupancy import FAMILY, reader, writer
+
+from .tiers import every_capability
 
 READ = FAMILY["read"].compiled[0][1]
 AXPY = FAMILY["axpy"].compiled[0][1]
@@ -117,7 +119,7 @@ not_simulated = pytest.mark.skipif(SIMULATOR, reason="the simulator compiles not
 
 @ptx_tier
 @not_simulated
-@pytest.mark.parametrize("cc", CAPABILITIES)
+@every_capability
 @pytest.mark.parametrize(("loads", "width"), [(1, 4), (2, 8), (3, 16), (4, 16), (8, 4), (8, 16)])
 def test_a_read_has_exactly_its_loads_in_flight(loads: int, width: int, cc: tuple[int, int]):
     assert_in_flight(compile_kernel(reader(loads, width), READ, cc).cubin, loads, width)
@@ -125,7 +127,7 @@ def test_a_read_has_exactly_its_loads_in_flight(loads: int, width: int, cc: tupl
 
 @ptx_tier
 @not_simulated
-@pytest.mark.parametrize("cc", CAPABILITIES)
+@every_capability
 @pytest.mark.parametrize(("loads", "width"), [(2, 4), (4, 8), (8, 16)])
 def test_an_axpy_has_exactly_its_loads_in_flight(loads: int, width: int, cc: tuple[int, int]):
     assert_in_flight(compile_kernel(writer(loads, width), AXPY, cc).cubin, loads, width)
@@ -133,7 +135,7 @@ def test_an_axpy_has_exactly_its_loads_in_flight(loads: int, width: int, cc: tup
 
 @ptx_tier
 @not_simulated
-@pytest.mark.parametrize("cc", CAPABILITIES)
+@every_capability
 @pytest.mark.parametrize("extra_fma", [0, 4, 64])
 def test_a_mixed_turn_is_one_load_and_its_arithmetic(extra_fma: int, cc: tuple[int, int]):
     cubin = compile_kernel(mixed.loop(extra_fma, "cg"), MIXED, cc).cubin
