@@ -254,6 +254,31 @@ def _unsigned_bits(name: str) -> Callable:
     return bits
 
 
+_allocating = threading.Lock()
+
+
+def _shared_array(self: Any, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
+    """`cuda.shared.array` with one array a block and line, as numba means it. Numba's own lets two
+    threads that come at once each make one, and their writes are never seen by the others."""
+    import numpy as np
+    from numba.cuda import types
+    from numba.cuda.np import numpy_support
+
+    if alignment is not None:
+        raise RuntimeError("the simulator knows no alignment of arrays")
+    kind = numpy_support.as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
+    if shape == 0:  # dynamic: whatever the launch gave
+        return np.frombuffer(
+            self._dynshared.data, dtype=kind, count=self._dynshared_size // kind.itemsize
+        )
+    caller = sys._getframe(1)
+    place = caller.f_code.co_filename, caller.f_lineno
+    with _allocating:
+        if place not in self._allocations:
+            self._allocations[place] = np.empty(shape, kind)
+        return self._allocations[place]
+
+
 _ADDED: dict[str, Callable] = {
     "activemask": _activemask,
     "lanemask_lt": _lanemask_lt,
@@ -278,10 +303,11 @@ def install() -> None:
     """Add what is missing to the simulator's `cuda` module; without effect on a GPU."""
     if not SIMULATOR:
         return
-    from numba.cuda.simulator.kernelapi import FakeCUDAModule
+    from numba.cuda.simulator.kernelapi import FakeCUDAModule, FakeCUDAShared
 
     if getattr(FakeCUDAModule, "_warpgauge_installed", False):
         return
+    FakeCUDAShared.array = _shared_array
     for name in ("popc", "clz", "ffs", "brev"):
         setattr(FakeCUDAModule, name, _unsigned_bits(name))
     for name, function in _ADDED.items():

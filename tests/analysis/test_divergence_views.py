@@ -200,6 +200,7 @@ def test_every_question_has_a_sentence_and_its_figures_draw(ask, question, cases
             assert "<svg" in plots.svg(plot.draw(plot.data))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("question", "cases"), ALL, ids=[q.slug for q, _ in ALL])
 def test_a_run_that_lacks_a_case_raises_nothing(ask, question, cases):
     every = cases()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,29 @@ def block_sums(x, out):
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
         out[cuda.blockIdx.x] = warps[0] + warps[1] + warps[2] + warps[3]
+
+
+@compat.jit
+def one_array(out):
+    words = cuda.shared.array(64, "int32")
+    words[cuda.threadIdx.x] = cuda.threadIdx.x
+    cuda.syncthreads()
+    out[cuda.threadIdx.x] = words[63 - cuda.threadIdx.x]
+
+
+def test_threads_that_come_at_once_share_an_array(monkeypatch):
+    """Numba's own simulator looks and then makes one: a thread that is switched off in between
+    had an array to itself."""
+    empty = np.empty
+
+    def slowly(*shape):
+        time.sleep(0.01)
+        return empty(*shape)
+
+    out = np.zeros(64, np.int32)
+    monkeypatch.setattr(np, "empty", slowly)
+    one_array[1, 64](out)
+    assert (out == 63 - np.arange(64)).all()
 
 
 def test_shuffle_reduction_is_exact():

@@ -127,6 +127,7 @@ def test_every_register_and_access_assembles(cc):
     assert compiled.static_smem >= 512
 
 
+@pytest.mark.thorough
 def test_code_does_not_know_for_which_capability_the_kernel_was_lowered(monkeypatch):
     def code() -> list[str]:
         compile._lowered.cache_clear()
@@ -292,6 +293,7 @@ def second(x, out):
 """
 
 
+@pytest.mark.thorough
 def test_text_hash_does_not_know_the_order_of_compilation(tmp_path, monkeypatch):
     (tmp_path / "ordered_kernels.py").write_text(ORDERED_KERNELS)
     monkeypatch.syspath_prepend(tmp_path)
