@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from analysis import accepted
 from results.schema import SCHEMA, Case, End, Launch, Run, Samples, Work
 from results.store import Writer, file_name, load
+from tests.analysis.made_up import write_run
 
 PEAK = 1.0e12  # B/s
 L2 = 32 << 20  # B
@@ -202,3 +205,17 @@ def record(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / "run"
 
     return write
+
+
+@pytest.fixture
+def own_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The committed file of accepted changes is left alone."""
+    path = tmp_path / "accepted.jsonl"
+    monkeypatch.setattr(accepted, "ACCEPTED", path)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Path]:
+    """run(name, make, processes=5, device=…, end=True, …) -> folder of a run of family f."""
+    return partial(write_run, tmp_path)

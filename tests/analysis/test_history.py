@@ -22,10 +22,7 @@ from results.store import Writer, file_name, load
 RIPPLE = (0.0, 0.002, -0.001, 0.001, -0.002, 0.0005, -0.0005)
 Write = Callable[..., Path]
 
-
-@pytest.fixture(autouse=True)
-def own_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accepted, "ACCEPTED", tmp_path / "accepted.jsonl")
+pytestmark = pytest.mark.usefixtures("own_accepted")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,21 +14,9 @@ from analysis.verdict import CaseVerdict, Comparison, compare
 from results.errors import UserError
 from results.schema import Case, Work
 from results.store import load
-from tests.analysis.made_up import RIPPLE, Make, bad, both, timed, write_run
+from tests.analysis.made_up import RIPPLE, Make, bad, both, timed
 
-
-@pytest.fixture(autouse=True)
-def own_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The committed file of accepted changes is left alone."""
-    path = tmp_path / "accepted.jsonl"
-    monkeypatch.setattr(accepted, "ACCEPTED", path)
-    return path
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Path]:
-    """run(name, make, processes=5, device=…, end=True, …) -> folder of a run of family f."""
-    return partial(write_run, tmp_path)
+pytestmark = pytest.mark.usefixtures("own_accepted")
 
 
 @pytest.fixture

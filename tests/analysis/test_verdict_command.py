@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
-from analysis import accepted
 from analysis.__main__ import main
 from results.schema import SCHEMA, Case
-from tests.analysis.made_up import RIPPLE, Make, bad, both, timed, write_run
+from tests.analysis.made_up import RIPPLE, Make, bad, both, timed
 
-
-@pytest.fixture(autouse=True)
-def own_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The committed file of accepted changes is left alone."""
-    path = tmp_path / "accepted.jsonl"
-    monkeypatch.setattr(accepted, "ACCEPTED", path)
-    return path
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Path]:
-    """run(name, make, processes=5, device=…, end=True, …) -> folder of a run of family f."""
-    return partial(write_run, tmp_path)
+pytestmark = pytest.mark.usefixtures("own_accepted")
 
 
 def test_the_command_answers_bad_input_with_3(
