@@ -8,7 +8,6 @@ noise: the law behind the constants of `analysis.evidence`, checked by integrati
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -28,6 +27,7 @@ from analysis.evidence import (
 from analysis.readings import Key, Reading, Side, label, sides
 from analysis.verdict import judge_case, suite_of
 from results.errors import UserError
+from results.shell import Parser, guarded
 from results.store import Recording, load
 
 STEADY = 0.003
@@ -214,9 +214,11 @@ def theory(cases: int = 500, side: int = MINIMUM) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the false alarms of a run, or those to expect in theory; exit code 0, or 3: no run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.calibration", description=__doc__.partition("\n")[0]
-    )
+    return guarded(lambda: _run(argv))
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = Parser(prog="python -m analysis.calibration", description=__doc__.partition("\n")[0])
     parser.add_argument("RUN", nargs="?", help="a run of many processes; absent: theory")
     parser.add_argument("--side", type=int, default=MINIMUM, help="processes a side")
     parser.add_argument("--suites", type=int, default=1000, help="comparisons to resample")
@@ -225,14 +227,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.RUN is None:
         print(theory(side=arguments.side))
         return 0
-    try:
-        recording = load(arguments.RUN)
-        cases = series(recording)
-        print(f"{recording.device.get('name')}, {len(recording.processes)} processes recorded")
-        print(tell(resample(cases, arguments.side, arguments.suites, arguments.seed)))
-    except UserError as error:
-        print(f"warpgauge: {error}", file=sys.stderr)
-        return 3
+    recording = load(arguments.RUN)
+    cases = series(recording)
+    print(f"{recording.device.get('name')}, {len(recording.processes)} processes recorded")
+    print(tell(resample(cases, arguments.side, arguments.suites, arguments.seed)))
     return 0
 
 

@@ -60,9 +60,9 @@ def counters(arguments: argparse.Namespace) -> int:
             "machine adds them"
         )
     if arguments.family is not None:
+        known = [item.family for item in found]
         found = [item for item in found if item.family == arguments.family]
         if not found:
-            known = [item.family for item in of_run(recording)]
             raise no_such("family with counters", arguments.family, known)
     rows = table(recording, found)
     l2_bytes = recording.device.get("l2_bytes")

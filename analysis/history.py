@@ -274,33 +274,43 @@ def _quick(path: Path) -> _File | None:
         return None
     if not isinstance(end, End) or end.status != "ok" or not unique:
         return None
-    numbers, failed = [], set()
-    for key, case in zip(keys, cases, strict=True):
-        if case.family != header.family:
-            continue
-        if case.status == "failed":
-            failed.add(key)
-        if case.status == "ok":
-            inside = msgspec.structs.astuple(case.metrics) if case.metrics else ()
-            times = case.samples.time_s if case.samples else []
-            if number := _number(inside, times):
-                numbers.append((key, *number))
-    return _File(header, numbers, failed)
+    read = (
+        (
+            key,
+            case.status,
+            msgspec.structs.astuple(case.metrics) if case.metrics else (),
+            case.samples.time_s if case.samples else [],
+        )
+        for key, case in zip(keys, cases, strict=True)
+    )
+    return _told(header, read)
 
 
 def _whole(file: File) -> _File:
     """The same by the store, which migrates old schemas, forgives a torn line and says the rest."""
+    read = (
+        (
+            schema.key(case),
+            case.status,
+            [case.metrics.get(name) for name in INSIDE],
+            case.samples.time_s if case.samples else [],
+        )
+        for case in file.cases
+    )
+    return _told(file.run, read)
+
+
+def _told(header: Run, cases: Iterable[tuple[Key, str, Iterable[Any], list[float]]]) -> _File:
+    """What a file's own cases say: (key, status, a value for each of INSIDE, times) of each."""
     numbers, failed = [], set()
-    for case in file.cases:
-        if case.family != file.run.family:
+    for key, status, inside, times in cases:
+        if key[0] != header.family:
             continue
-        if case.status == "failed":
-            failed.add(schema.key(case))
-        if case.status == "ok":
-            times = case.samples.time_s if case.samples else []
-            if number := _number([case.metrics.get(name) for name in INSIDE], times):
-                numbers.append((schema.key(case), *number))
-    return _File(file.run, numbers, failed)
+        if status == "failed":
+            failed.add(key)
+        elif status == "ok" and (number := _number(inside, times)):
+            numbers.append((key, *number))
+    return _File(header, numbers, failed)
 
 
 @lru_cache(maxsize=100_000)

@@ -155,6 +155,12 @@ def boxes(axes: Axes, left: Any, right: Any, middle: Any, height: Any, color: An
     axes.autoscale_view()
 
 
+def beside(axes: Axes, row: float, text: str) -> None:
+    """A remark on a row, to the right of the axes."""
+    place, frame = (1.02, row), ("axes fraction", "data")
+    axes.annotate(text, place, va="center", fontsize=9, xycoords=frame)
+
+
 def limit(
     axes: Axes, value: float, text: str, *, horizontal: bool = True, end: str = "start"
 ) -> None:

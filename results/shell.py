@@ -51,8 +51,10 @@ def guarded(
         hush(sys.stdout)
         return BROKEN_PIPE
     except OSError as error:
-        hush(sys.stdout)
-        where = f"'{error.filename}'" if error.filename else "the output"
+        where = f"'{error.filename}'"
+        if error.filename is None:
+            where = "the output"
+            hush(sys.stdout)
         print(f"warpgauge: cannot read or write {where}: {error.strerror}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:

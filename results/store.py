@@ -200,11 +200,10 @@ def load(run: str | os.PathLike[str]) -> Recording:
     """
     path = resolve(run)
     try:
-        paths = sorted(path.iterdir(), key=_order) if path.is_dir() else [path]
+        records = (item for item in path.iterdir() if item.suffix == ".jsonl")
+        paths = sorted(records, key=_order) if path.is_dir() else [path]
     except OSError as error:
         raise UserError(f"cannot list {path}: {error.strerror}") from None
-    if path.is_dir():
-        paths = [item for item in paths if item.suffix == ".jsonl"]
     if not paths:
         raise UserError(f"{path} holds no .jsonl record; 'make bench' makes one")
     read = [_read(item) for item in paths]

@@ -107,10 +107,9 @@ def draw_outcomes(rows: pd.DataFrame) -> Figure:
     axes.set_xticks(range(len(ends)), [end.replace(" ", "\n") for end in ends])
     axes.tick_params(axis="x", top=False, labeltop=True, bottom=False, labelbottom=False)
     axes.set(xlim=(-0.5, len(ends) - 0.5), ylim=(len(rows) - 0.4, -0.6))
-    style = {"va": "center", "fontsize": 9, "xycoords": ("axes fraction", "data")}
     for place, text in enumerate(rows["by the guide"]):
-        axes.annotate(text, (1.03, place), **style)
-    axes.annotate("guide:", (1.03, -1), **style)
+        plots.beside(axes, place, text)
+    plots.beside(axes, -1, "guide:")
     return figure
 
 

@@ -253,14 +253,13 @@ def _draw_winners(rows: pd.DataFrame) -> Figure:
     series = list(dict.fromkeys(rows["where"]))
     figure, axes = plots.figure(height=1.1 + 0.35 * len(series))
     every = np.arange(WARP)
-    style = {"va": "center", "fontsize": 9, "xycoords": ("axes fraction", "data")}
     for place, where in enumerate(series):
         part = rows[rows["where"] == where]
         lane = part["lane"].to_numpy()
         plots.boxes(axes, every - 0.42, every + 0.42, place, 0.75, (0.5, 0.5, 0.5, 0.15))
         plots.boxes(axes, lane - 0.42, lane + 0.42, place, 0.75, plots.SHADES(part["share"]))
-        axes.annotate(units.percent(part["share"].max()), (1.02, place), **style)
-    axes.annotate("most:", (1.02, -1), **style)
+        plots.beside(axes, place, units.percent(part["share"].max()))
+    plots.beside(axes, -1, "most:")
     axes.set_yticks(range(len(series)), series)
     axes.set(xlabel="lane whose write stays", xticks=(0, 8, 16, 24, 31), xlim=(-0.6, WARP - 0.4))
     axes.set_ylim(len(series) - 0.4, -0.6)

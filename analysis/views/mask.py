@@ -115,9 +115,8 @@ def _draw_masks(rows: pd.DataFrame) -> Figure:
     for place in range(len(POINTS)):
         seen = sorted(set(counts[row == place]))
         told = " or ".join(map(str, seen)) if seen else "none"
-        style = {"va": "center", "fontsize": 9, "xycoords": ("axes fraction", "data")}
-        axes.annotate(f"{told}", (1.02, place), **style)
-    axes.annotate("see", (1.02, -1), va="center", fontsize=9, xycoords=("axes fraction", "data"))
+        plots.beside(axes, place, told)
+    plots.beside(axes, -1, "see")
     axes.set_yticks(range(len(POINTS)), [NAMES[name] for name in POINTS])
     axes.set(xlabel="lane", xticks=(0, 8, 16, 24, 31), xlim=(-0.6, WARP - 0.4))
     axes.set_ylim(len(POINTS) - 0.4, -0.6)
