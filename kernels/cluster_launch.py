@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compat import core_stream
 from kernels.spec import Machine, Unavailable
 
 FIRST_CC = (9, 0)
@@ -114,8 +115,8 @@ class ClusterKernel:
         """
         from cuda.core import launch
 
-        target = stream if int(stream) else self._device.default_stream
-        launch(target, self._config(clusters), self.kernel, *map(_argument, arguments))
+        config = self._config(clusters)
+        launch(core_stream(stream), config, self.kernel, *map(_argument, arguments))
 
 
 def _argument(value: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from numba import config, cuda
@@ -113,6 +114,21 @@ def cupy_stream(stream: Any) -> Any:
     import cupy
 
     return cupy.cuda.Stream.from_external(stream)
+
+
+@cache
+def _core_stream(handle: int) -> Any:
+    from cuda.core import Device, Stream
+
+    return Stream.from_handle(handle) if handle else Device().default_stream
+
+
+def core_stream(stream: Any) -> Any:
+    """numba's stream (0: the default one) as cuda.core knows it; made once, for a launch is timed.
+
+    cuda.core takes foreign streams as they are too, and warns at each launch that it will not.
+    """
+    return _core_stream(int(stream))
 
 
 def queue_zero(array: Any, stream: Any) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 from numba import cuda
 
 from kernels import late_error, ptx
-from kernels.compat import argument, cupy_stream, jit
+from kernels.compat import argument, core_stream, cupy_stream, jit
 from kernels.cuda_c import compile_cubin
+from kernels.graph import Queue, graph_of
 from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
 
 THREADS = 32
@@ -49,9 +50,6 @@ def spin(nanoseconds, done):
     while ptx.globaltimer() - start < nanoseconds:
         pass
     done[0] = ptx.globaltimer() - start
-
-
-Queue = Callable[[Any], None]
 
 
 def _by_numba(pointers: list[Any]) -> Queue:
@@ -91,40 +89,27 @@ def _core(pointers: list[Any]) -> tuple[Any, Any, tuple[Any, ...]]:
 
 def _by_cuda_core(pointers: list[Any]) -> Queue:
     """cuda.core's launch, its configuration made once."""
-    from cuda.core import Stream, launch
+    from cuda.core import launch
 
     config, kernel, arguments = _core(pointers)
-    streams: dict[int, Any] = {}
 
     def queue(stream: Any) -> None:
-        handle = int(stream)
-        if handle not in streams:
-            streams[handle] = Stream.from_handle(handle)
-        launch(streams[handle], config, kernel, *arguments)
+        launch(core_stream(stream), config, kernel, *arguments)
 
     return queue
 
 
 def _by_graph(nodes: int) -> Queue:
     """A graph of so many empty kernels in a row, instantiated once, launched each time."""
-    from cuda.core import Device, Stream, launch
+    from cuda.core import launch
 
     config, kernel, arguments = _core([])
-    builder = Device().create_graph_builder()
-    builder.begin_building()
-    for _ in range(nodes):
-        launch(builder, config, kernel, *arguments)
-    graph = builder.end_building().complete()
-    streams: dict[int, Any] = {}
 
-    def queue(stream: Any) -> None:
-        handle = int(stream)
-        if handle not in streams:
-            streams[handle] = Stream.from_handle(handle)
-            graph.upload(streams[handle])
-        graph.launch(streams[handle])
+    def queue(builder: Any) -> None:
+        for _ in range(nodes):
+            launch(builder, config, kernel, *arguments)
 
-    return queue
+    return graph_of(queue)
 
 
 def _bind_road(make: Callable[[list[Any]], Queue], params: Params, machine: Machine) -> Bound:

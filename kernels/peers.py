@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.compat import cupy_stream
+from kernels.compat import core_stream, cupy_stream
 from kernels.cuda_c import compile_cubin
 from kernels.spec import Bound, Machine, Params, Work, relative_error
 
@@ -40,11 +40,11 @@ extern "C" __global__ void axpy_double2(long long n, double a, const double2* x,
 
 
 @cache
-def _compiled() -> tuple[Any, Any, Any]:
-    from cuda.core import Device, Stream
+def _compiled() -> tuple[Any, Any]:
+    from cuda.core import Device
 
     code = compile_cubin(SOURCE, Device().compute_capability)
-    return code.get_kernel("axpy_float4"), code.get_kernel("axpy_double2"), Stream.from_handle
+    return code.get_kernel("axpy_float4"), code.get_kernel("axpy_double2")
 
 
 def _cublas(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
@@ -65,13 +65,13 @@ def _cublas(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
 def _cuda_float4(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
     from cuda.core import LaunchConfig, launch
 
-    single, double, from_handle = _compiled()
+    single, double = _compiled()
     kernel, width = (single, 4) if x.dtype == np.float32 else (double, 2)
     config = LaunchConfig(grid=max(1, -(-(n // width) // 256)), block=256)
     arguments = (np.int64(n), x.dtype.type(a), np.uint64(x.data.ptr), np.uint64(y.data.ptr))
 
     def queue(stream: Any) -> None:
-        launch(from_handle(int(stream)), config, kernel, *arguments)
+        launch(core_stream(stream), config, kernel, *arguments)
 
     return queue
 

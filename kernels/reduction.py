@@ -266,7 +266,7 @@ def _this_machine() -> Machine:
     return Machine(
         cc=device.compute_capability,
         sms=device.MULTIPROCESSOR_COUNT,
-        max_threads_per_sm=device.MAX_THREADS_PER_MULTI_PROCESSOR,
+        max_threads_per_sm=device.MAX_THREADS_PER_MULTIPROCESSOR,
         max_blocks_per_sm=device.MAX_BLOCKS_PER_MULTIPROCESSOR,
         l2_bytes=device.L2_CACHE_SIZE,
         memory_bytes=cuda.current_context().get_memory_info().total,

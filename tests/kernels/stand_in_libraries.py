@@ -20,16 +20,20 @@ GREEN_STEP = 8
 """SMs that the driver sets apart at once on compute capability 9.0 (`kernels.green`)."""
 
 
-class Stream:
-    """A stream of numba's or cuda.core's."""
-
-    handle = STREAM
+class NumbaStream:
+    """A stream of numba's."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, STREAM
 
     def __int__(self) -> int:
         return STREAM
+
+
+class Stream:
+    """A stream of cuda.core's."""
+
+    handle = STREAM
 
     @staticmethod
     def from_handle(handle: int) -> Stream:
@@ -39,6 +43,7 @@ class Stream:
 
 DEVICE_CACHES = (
     "kernels.cluster:_loaded",
+    "kernels.compat:_core_stream",
     "kernels.green:partition",
     "kernels.peers:_compiled",
     "kernels.reduction_cluster:load",
@@ -99,6 +104,7 @@ def _play_numba(gpu: Gpu, patch: pytest.MonkeyPatch) -> None:
 
     context = SimpleNamespace(
         device=Device(),
+        get_memory_info=lambda: SimpleNamespace(total=gpu.device["memory_bytes"]),
         get_active_blocks_per_multiprocessor=lambda loaded, block, dynamic_smem: gpu.active_blocks(
             next(one for one in gpu.overloads.values() if one.loaded is loaded), block, dynamic_smem
         ),
@@ -108,7 +114,7 @@ def _play_numba(gpu: Gpu, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(numba_driver, "_to_core_stream", lambda stream: stream)
     patch.setattr(cuda, "get_current_device", Device)
     patch.setattr(cuda, "current_context", lambda: context)
-    patch.setattr(cuda, "external_stream", Stream.from_handle)
+    patch.setattr(cuda, "external_stream", lambda handle: NumbaStream())
     patch.setattr(cuda, "synchronize", lambda: None)
     for module in (overload, shared_memory):
         patch.setattr(module, "driver_function", lambda compiled: compiled.loaded)
@@ -226,6 +232,7 @@ def _play_core(gpu: Gpu, patch: pytest.MonkeyPatch) -> None:
             return GraphBuilder()
 
     def launch(stream: Any, config: LaunchConfig, kernel: Kernel, *arguments: Any) -> None:
+        # The library takes foreign streams, and warns that it will not for ever.
         assert isinstance(stream, Stream | GraphBuilder)
         wrong = [value for value in arguments if not isinstance(value, np.generic)]
         if wrong:

@@ -20,8 +20,10 @@ if find_spec("cupy") is None or find_spec("cuda") is None or find_spec("cuda.cor
 from numba import cuda, float32, types
 from numba.cuda.core.sigutils import normalize_signature
 
+from bench.machine import from_snapshot
 from kernels.block_log import allow_shared, whole_sm
 from kernels.compat import jit, queue_zero
+from kernels.reduction import _this_machine
 from kernels.shared_memory import prepare_shared_memory
 from kernels.spec import (
     Bound,
@@ -35,7 +37,7 @@ from kernels.spec import (
 )
 from results import schema
 from tests.kernels import stand_in, stand_in_libraries
-from tests.kernels.stand_in import Gpu
+from tests.kernels.stand_in import Gpu, recorded_device
 
 pytestmark = pytest.mark.ptx
 
@@ -107,7 +109,7 @@ def as_of(given: Types, dtype: str) -> Types:
 def use(bound: Bound) -> None:
     """Whatever a run does with what is bound."""
     bound.poison()
-    bound.queue(stand_in_libraries.Stream())
+    bound.queue(stand_in_libraries.NumbaStream())
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
         for look in (bound.check, bound.reading):
@@ -153,7 +155,7 @@ def staged_bound(gpu: Gpu, dynamic_smem: int) -> Bound:
 def test_shared_memory_needs_leave_and_ends_where_the_device_ends(gpu: Gpu):
     without_leave = gpu.device["shared_memory_per_block"] - 512
     most = gpu.device["shared_memory_per_block_optin"] - 512
-    stream = stand_in_libraries.Stream()
+    stream = stand_in_libraries.NumbaStream()
     staged_bound(gpu, without_leave).queue(stream)
     with pytest.raises(stand_in.Refused, match=f"may have {without_leave}, for it was allowed no"):
         staged_bound(gpu, without_leave + 1).queue(stream)
@@ -166,7 +168,7 @@ def test_shared_memory_needs_leave_and_ends_where_the_device_ends(gpu: Gpu):
 
 def test_a_launch_that_wants_the_whole_sm_gets_what_the_kernels_own_arrays_leave(gpu: Gpu):
     bound = allow_shared(staged_bound(gpu, whole_sm()))
-    bound.queue(stand_in_libraries.Stream())
+    bound.queue(stand_in_libraries.NumbaStream())
     assert gpu.launches[0].dynamic_smem + 512 == gpu.device["shared_memory_per_block_optin"]
 
 
@@ -175,6 +177,13 @@ def test_wrong_arguments_are_noticed(gpu: Gpu):
         staged[1, 128](1, 2)
     with pytest.raises(TypeError, match="sequence of integers"):
         staged[1.5, 128](1)
+
+
+def test_the_public_helper_asks_the_device_for_what_it_has(gpu: Gpu, monkeypatch: Any):
+    monkeypatch.setattr(compat, "array_module", lambda: gpu.machine.xp)
+    machine, of_bench = _this_machine(), from_snapshot(recorded_device())
+    for name in ("cc", "sms", "max_threads_per_sm", "max_blocks_per_sm", "l2_bytes"):
+        assert getattr(machine, name) == getattr(of_bench, name), name
 
 
 def test_launches_that_the_driver_refuses(gpu: Gpu):
@@ -191,10 +200,10 @@ def test_arrays_are_as_strict_as_those_of_cupy(gpu: Gpu):
     xp = gpu.machine.xp
     array = xp.empty(4, "int32")
     assert (array.get() == -1).all()
-    queue_zero(array, stand_in_libraries.Stream())
+    queue_zero(array, stand_in_libraries.NumbaStream())
     assert not array.get().any()
     with pytest.raises(AssertionError, match="8 bytes of 16"):
-        array.data.memset_async(0, 8, compat.cupy_stream(stand_in_libraries.Stream()))
+        array.data.memset_async(0, 8, compat.cupy_stream(stand_in_libraries.NumbaStream()))
     with pytest.raises(TypeError, match="no array of the host's"):
         array + np.zeros(4)
     with pytest.raises(AttributeError, match="cupy"):
