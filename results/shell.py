@@ -14,6 +14,8 @@ from results.errors import UserError
 
 GOOD, REGRESSION, NOT_WHOLE, BAD_INPUT, INTERNAL = range(5)
 """Exit codes: good; a regression was found; cannot tell or not whole; bad input; our fault."""
+OURS = ("analysis", "bench", "kernels", "results")
+"""Packages of which a missing module is our own fault."""
 INTERRUPTED = 130
 """What a shell reports for a process that SIGINT ended: 128 + 2."""
 BROKEN_PIPE = 141
@@ -59,10 +61,26 @@ def guarded(
         return BAD_INPUT
     except KeyboardInterrupt:
         return interrupted()
-    except Exception:
+    except Exception as error:
+        if missing := _package(error):
+            print(f"warpgauge: {missing}", file=sys.stderr)
+            return BAD_INPUT
         traceback.print_exc()
         print("warpgauge: internal error; please report it with the lines above", file=sys.stderr)
         return INTERNAL
+
+
+def _package(error: Exception) -> str:
+    """Which package is not installed, with the remedy; empty where that is not what is wrong."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    package = error.name.split(".")[0]
+    if package in OURS:
+        return ""
+    return (
+        f"{sys.executable} has no package '{package}': 'make setup' installs all that is needed "
+        "into .venv; another interpreter needs the dependencies in pyproject.toml"
+    )
 
 
 def hush(stream: TextIO | None) -> None:

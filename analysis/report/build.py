@@ -192,6 +192,8 @@ def _drawn(question: Question, data: RunData, output: Path, several: bool) -> En
             figures.append(inline(text, name, plot.alt))
         table = tabulate(answer.table) if answer.table is not None else None
         return Entry(data.name, answer, "", "", figures, table, _sources(answer.sources, output))
+    except ModuleNotFoundError:  # not this question's fault, and not ours: the command tells
+        raise
     except Exception as error:
         return Entry(data.name, None, f"{type(error).__name__}: {error}", traceback.format_exc())
 

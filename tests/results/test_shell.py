@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from results.shell import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, guarded, no_such
+from results.shell import BAD_INPUT, BROKEN_PIPE, INTERNAL, INTERRUPTED, guarded, no_such
 
 ROOT = Path(__file__).parents[2]
 PRINTS = """
@@ -90,3 +90,23 @@ def test_the_nearest_name_is_offered():
     )
     assert str(no_such("run at", "/nowhere", names)).startswith("no run at '/nowhere': there are")
     assert "\n" not in str(no_such("run at", "a\nb", names))
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "told"),
+    [
+        ("ruptures.costs", BAD_INPUT, "has no package 'ruptures': 'make setup' installs"),
+        ("kernels.axpi", INTERNAL, "internal error; please report it"),
+        (None, INTERNAL, "internal error; please report it"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_no_fault_of_ours(
+    module: str | None, code: int, told: str, capsys: pytest.CaptureFixture[str]
+):
+    def command() -> int:
+        raise ModuleNotFoundError("no such module", name=module)
+
+    assert guarded(command) == code
+    said = capsys.readouterr().err
+    assert told in said
+    assert ("Traceback" in said) == (code == INTERNAL)
