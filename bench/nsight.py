@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from pathlib import Path
 
 from results.counters import COUNTERS, CaseCounters
@@ -190,7 +191,7 @@ def add_up(launches: Iterable[Launch], metrics: dict[str, str]) -> list[CaseCoun
             name,
             [launch.kernel for launch in members],
             {
-                counter: sum(launch.metrics[metric] for launch in members)
+                counter: fsum(launch.metrics[metric] for launch in members)
                 * COUNTERS[counter].factor
                 for counter, metric in metrics.items()
                 if all(metric in launch.metrics for launch in members)

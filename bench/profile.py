@@ -24,7 +24,10 @@ from results.counters import FamilyCounters
 from results.errors import UserError
 from results.store import resolve
 
-NOT_PROFILED = {"launch": "its kernels are empty, and what it measures is the host"}
+NOT_PROFILED = {
+    "branch": "its kernels may never end and run in processes of their own",
+    "launch": "its kernels are empty, and what it measures is the host",
+}
 """Families that counters say nothing about, with the reason."""
 FAMILY_SECONDS = 240
 """No further case of a family is begun after so long; a case takes about 0.2 s a launch."""

@@ -20,6 +20,27 @@ from kernels.exchange import PARTNERS, exchange, suffices
 Expected = Literal["clean", "warning", "error"]
 BLOCK = 256
 
+ON_PURPOSE: dict[tuple[str, str], dict[str, Expected]] = {
+    # All threads write to one word, and which write stays is what is asked.
+    ("racecheck", "contention"): {"winner": "error"},
+    # Without the barrier, or with one that is too small; wrong reads are counted.
+    ("racecheck", "exchange"): {"exchange": "error"},
+    # A barrier in one branch meets another one: threads read what is not written yet.
+    ("racecheck", "branch"): {"later": "error"},
+    ("racecheck", "mask"): {"later": "warning"},
+    ("synccheck", "branch"): {"later": "error", "both_sides": "error"},
+    # In a child process: which call of the host tells of an error in a kernel?
+    ("memcheck", "launch"): {"broken": "error"},
+}
+"""(tool, family) -> what the tool must say of the kernels that are faulty on purpose."""
+
+GIVES_UP: dict[tuple[str, str], frozenset[str]] = {
+    ("racecheck", "barrier"): frozenset({"atomic_barrier"}),
+}
+"""(tool, family) -> kernels that may fail there: racecheck does not keep the blocks of an ordinary
+launch resident together, so that every wait for the others ends by the clock, with 64 times the
+patience too. A cooperative launch it does."""
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench import sanitize
-from bench.sanitize import Findings, parse
-from kernels.races import FAULTS
+from bench.sanitize import Findings, function_name, parse
+from kernels.races import FAULTS, GIVES_UP, ON_PURPOSE
+from kernels.spec import families
 from results.errors import UserError
 
 RACE = """\
@@ -37,6 +39,43 @@ MEMORY = """\
 ========= ERROR SUMMARY: 97 errors
 ========= ERROR SUMMARY: 92 errors were not printed. Use --print-limit option to adjust the number of printed errors
 """  # noqa: E501
+SYNC = """\
+========= COMPUTE-SANITIZER
+========= Barrier error detected. Divergent thread(s) in block.
+=========     at kernels::meeting::programs::_3clocals_3e::later[abi:v1,cw51cXTLSU](long long, long long, Array<int, (int)1, C, mutable, aligned>)+0x410
+=========     by thread (32,0,0) in block (0,0,0)
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: _launch_once in spec.py:134
+=========
+  branch later[block=64 split=32]: failed: CudaAPIError: [719] Call to cuCtxSynchronize results in CUDA_ERROR_LAUNCH_FAILED
+========= Barrier error detected. Divergent thread(s) in block.
+=========     at kernels::meeting::programs::_3clocals_3e::both_sides[abi:v1,cw51cXTLSU](long long, long long)+0x3b0
+=========     by thread (32,0,0) in block (0,0,0)
+=========
+  branch both_sides[block=64 split=32]: failed: CudaAPIError: [719] Call to cuCtxSynchronize results in CUDA_ERROR_LAUNCH_FAILED
+  branch after[block=64 split=32]: right
+12 cases on the GPU: 2 wrong, 0 skipped
+========= Target application returned an error
+========= ERROR SUMMARY: 2 errors
+"""  # noqa: E501
+GAVE_UP = """\
+========= COMPUTE-SANITIZER
+  barrier atomic_barrier[block=64 blocks_per_sm=1]: failed: wrong answer: 132 of 132 resident blocks waited for ever
+32 cases on the GPU: 1 wrong, 0 skipped
+========= Target application returned an error
+========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)
+"""  # noqa: E501
+NOT_RUN = """\
+========= COMPUTE-SANITIZER
+warpgauge: no CUDA device
+========= Target application returned an error
+========= ERROR SUMMARY: 0 errors
+"""
+UNNAMED = """\
+========= COMPUTE-SANITIZER
+========= Program hit invalid argument
+========= ERROR SUMMARY: 1 error
+"""
 CLEAN = (
     "========= COMPUTE-SANITIZER\n65 cases on the GPU: 0 wrong\n========= ERROR SUMMARY: 0 errors\n"
 )
@@ -80,38 +119,146 @@ def test_an_unknown_family_is_named():
         sanitize.sanitize(["reductoin"])
 
 
+def test_each_kernel_gets_the_worst_that_is_said_of_it():
+    assert parse(RACE).kernels == {"missing_syncthreads": "error"}
+    assert parse(WARNED).kernels == {"missing_syncwarp": "warning"}
+    assert parse(MEMORY).kernels == {"reduce4_as_published": "error"}
+    assert parse(SYNC).kernels == {"later": "error", "both_sides": "error"}
+    assert parse(CLEAN).kernels == {}
+
+
+def test_cases_that_fail_under_a_tool_are_named():
+    assert parse(SYNC).failed == {"later", "both_sides"}
+    assert parse(GAVE_UP).failed == {"atomic_barrier"}
+    assert parse(CLEAN).failed == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("broken+0x150", "broken"),
+        ("kernels::contention::winner[abi:v5,cw51c](long long)+0x1c0", "winner"),
+        ("void cub::reduce<float, int>(T1 *)+0x20", "reduce"),
+        ("a(int)+0x8 [4032 hazards]", "a"),
+    ],
+)
+def test_a_functions_own_name(place: str, name: str):
+    assert function_name(place) == name
+
+
+def test_what_is_faulty_on_purpose_is_there():
+    for tool, family in [*ON_PURPOSE, *GIVES_UP]:
+        assert tool in sanitize.TOOLS
+        assert family in families()
+
+
+Tool = dict[tuple[str, str], str]
+
+
+def tell(kernels: dict[str, str]) -> str:
+    """racecheck's output with these findings."""
+    lines = [
+        f"========= {verdict.title()}: Race reported between Write access at {name}+0x60 and ..."
+        for name, verdict in kernels.items()
+    ]
+    count = list(kernels.values()).count
+    summary = f"{count('error')} errors, {count('warning')} warnings"
+    return "\n".join([*lines, f"========= RACECHECK SUMMARY: 0 hazards displayed ({summary})"])
+
+
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A sanitizer that answers each planted fault as told, "as expected" at first."""
-    answers = {fault.name: fault.expected for fault in FAULTS.values()}
-    outputs = {"clean": CLEAN, "warning": WARNED, "error": RACE}
+def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """A sanitizer that says of everything what is expected, but for what a test puts in here.
+
+    By (tool, family) or ("fault", its name): the output.
+    """
+    outputs: Tool = {
+        **{place: tell(kernels) for place, kernels in ON_PURPOSE.items()},
+        **{
+            ("fault", f.name): {"clean": CLEAN, "warning": WARNED, "error": RACE}[f.expected]
+            for f in FAULTS.values()
+        },
+    }
 
     def run_tool(path: str, name: str, command: Any) -> tuple[Findings, str]:
-        fault = command[-1] if "--fault" in command else None
-        return parse(outputs[answers[fault] if fault else "clean"]), "said"
+        place = ("fault" if "--fault" in command else name, command[-1])
+        output = outputs.get(place, CLEAN)
+        return parse(
+            output
+        ), "no CUDA device" if output == NOT_RUN else "7 cases on the GPU: 0 wrong"
 
     monkeypatch.setattr(sanitize, "find", lambda: "compute-sanitizer")
     monkeypatch.setattr(sanitize, "run_tool", run_tool)
-    return answers
+    return outputs
 
 
-def test_all_as_expected(tool: dict[str, str]):
+def sanitized(*wanted: str) -> tuple[int, list[str]]:
     lines: list[str] = []
-    assert sanitize.sanitize(["reduction"], lines.append) == 0
-    assert lines[-1] == "0 unexpected"
+    return sanitize.sanitize(list(wanted), lines.append), lines
+
+
+def test_all_as_expected(tool: Tool):
+    code, lines = sanitized("reduction", "exchange", "branch", "mask", "contention", "launch")
+    assert (code, lines[-1]) == (0, "0 unexpected")
     assert sum("planted" in line for line in lines) == len(FAULTS)
+    assert any(line.startswith("  memcheck exchange: clean; 7 cases") for line in lines)
+    assert any(
+        "racecheck exchange: error" in line and "as expected, error in" in line for line in lines
+    )
 
 
-@pytest.mark.parametrize("said", ["clean", "warning"])
-def test_a_fault_that_is_not_reported_fails_the_run(tool: dict[str, str], said: str):
-    tool["missing syncthreads"] = said
-    lines: list[str] = []
-    assert sanitize.sanitize(["reduction"], lines.append) == 2
+@pytest.mark.parametrize("said", [CLEAN, WARNED])
+def test_a_fault_that_is_not_reported_fails_the_run(tool: Tool, said: str):
+    tool["fault", "missing syncthreads"] = said
+    code, lines = sanitized("reduction")
+    assert code == 2
     assert any("UNEXPECTED, should be error" in line for line in lines)
 
 
-def test_the_racy_family_is_not_expected_to_be_clean_of_races(tool: dict[str, str]):
-    lines: list[str] = []
-    sanitize.sanitize(["exchange"], lines.append)
-    assert "  racecheck exchange: see the planted faults" in lines
-    assert any(line.startswith("  memcheck exchange: clean") for line in lines)
+@pytest.mark.parametrize(
+    ("place", "output", "told"),
+    [
+        (("racecheck", "reduction"), RACE, "should be clean, not error in missing_syncthreads"),
+        (("memcheck", "reduction"), UNNAMED, "should be clean, not error"),
+        (("initcheck", "reduction"), "killed", "should be clean, not incomplete"),
+        (("initcheck", "reduction"), NOT_RUN, "should be clean, not without an end"),
+        (("racecheck", "reduction"), GAVE_UP, "not atomic_barrier failed"),
+        (("racecheck", "exchange"), CLEAN, "should be error in exchange, not clean"),
+        (("racecheck", "exchange"), WARNED, "error in exchange, not warning in missing_syncwarp"),
+        (("racecheck", "mask"), tell({"later": "error"}), "warning in later, not error in later"),
+        (
+            ("racecheck", "branch"),
+            tell({"later": "error", "after": "warning"}),
+            "should be error in later, not error in later, warning in after",
+        ),
+    ],
+)
+def test_what_is_not_expected_is_told_with_the_command_that_shows_it(
+    tool: Tool, place: tuple[str, str], output: str, told: str
+):
+    tool[place] = output
+    code, lines = sanitized(place[1])
+    (line,) = (line for line in lines if "UNEXPECTED" in line)
+    assert code == 2
+    assert told in line
+    assert f"compute-sanitizer --tool {place[0]} python -m bench check" in line
+
+
+def test_a_launch_that_the_tool_ends_may_fail_where_it_is_faulty_on_purpose(tool: Tool):
+    tool["synccheck", "branch"] = SYNC
+    tool["racecheck", "barrier"] = GAVE_UP
+    code, lines = sanitized("branch", "barrier")
+    assert code == 0
+    assert any("clean; as expected, atomic_barrier gives up there; 7 cases" in one for one in lines)
+
+
+def test_a_fault_that_ends_the_launch_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def run() -> str:
+        raise RuntimeError("unspecified launch failure")
+
+    fault = replace(FAULTS["missing syncwarp"], run=run)
+    monkeypatch.setitem(FAULTS, "missing syncwarp", fault)
+    assert sanitize.main(["--fault", "missing syncwarp"]) == 2
+    assert capsys.readouterr().out == "the launch was ended: unspecified launch failure\n"
