@@ -80,8 +80,11 @@ def counters(arguments: argparse.Namespace) -> int:
         for family, part in rows.groupby("family", sort=False):
             print(f"\n{family}\n{_text(part)}")
         print(f"\n{len(named)} suspects")
-        for item in named:
-            print(f"  {item.kind} {item.deviation:+.1%}  {item.case}: {item.text}")
+        for kind, cause in dict.fromkeys((item.kind, item.cause) for item in named):
+            print(f"{kind}: {cause}")
+            for item in named:
+                if (item.kind, item.cause) == (kind, cause):
+                    print(f"  {item.deviation:+.1%}  {item.case}: {item.text}")
     for problem in problems:
         print(f"warpgauge: not whole: {problem}", file=sys.stderr)
     return 2 if problems else 0

@@ -59,13 +59,19 @@ def test_what_is_said_of_the_baselines_is_so():
     committed = TEXT.split("Committed are")[1].split("\n\n")[0].split("In a notebook")[0]
     assert re.findall(r"`([\w-]+)`", committed) == list(processes)
     told = re.search(
-        r"five of them make a baseline \(in the recorded H200, (.*?) have two\)", TEXT, re.S
+        r"five of them make a baseline \(in the recorded H200,\s(.*?) have two\)", TEXT, re.S
     )
     assert told is not None
     two = re.findall(r"`(\w+)`", told.group(1))
     assert processes["nvidia-h200"] == {name: 2 if name in two else 5 for name in names()}
-    assert set(processes["nvidia-h200-quick"].values()) == {14}
-    assert "\n14 processes of the quick profile" in committed
+    assert set(processes["nvidia-h200-quick"].values()) == {20}
+    assert "\n20 processes of the quick profile" in committed
+
+
+def test_what_is_committed_stays_small():
+    from results.store import BASELINES
+
+    assert sum(file.stat().st_size for file in BASELINES.rglob("*") if file.is_file()) < 15e6
 
 
 def test_the_figures_quoted_are_those_of_the_recorded_run():

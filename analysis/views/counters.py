@@ -264,7 +264,7 @@ def declared(data: RunData) -> Answer | None:
         )
     )
     if odd:
-        text += f". {odd[0].case}: {odd[0].text}"
+        text += f". {odd[0].case}: {odd[0].text}: {odd[0].cause}"
     drawn = pd.DataFrame(
         {
             "declared": [sum(counters.declared(row)) for row in rows],
@@ -289,7 +289,8 @@ def _suspects(odd: list[counters.Suspect]) -> pd.DataFrame:
         {
             "case": [item.case for item in odd],
             "deviation": [f"{item.deviation:+.1%}" for item in odd],
-            "cause": [item.text for item in odd],
+            "found": [item.text for item in odd],
+            "cause": [item.cause for item in odd],
         }
     )
 
@@ -356,12 +357,12 @@ def clock(data: RunData) -> Answer | None:
         f"{'Yes' if not odd else 'Nearly always' if len(odd) <= 0.1 * len(single) else 'No'}: "
         f"{len(single) - len(odd)} of {len(single)} cold kernels over "
         f"{plots.short(units.seconds(counters.LONG))} take the profiler's time within "
-        f"{counters.TIME:.0%}; its "
+        f"{counters.TIME:.0%} and the share of the bytes that its clean L2 keeps from DRAM; its "
         f"time over ours is {ratios.median():.3f} in the median, {ratios.min():.3f} to "
         f"{ratios.max():.3f}"
     )
     if odd:
-        text += f". {odd[0].case}: {odd[0].text}"
+        text += f". {odd[0].case}: {odd[0].text}: {odd[0].cause}"
     drawn = pd.DataFrame(
         {"seconds": [row["seconds"] for row in single], "ratio": ratios}
     ).sort_values("seconds")

@@ -162,7 +162,7 @@ def test_bytes_that_are_not_as_declared(run, other, sign, cause):
     (suspect,) = judged(run((case, counted(case, **other))))
     assert suspect.kind == "bytes"
     assert suspect.deviation * sign > 0.05
-    assert cause in suspect.text
+    assert cause in suspect.cause
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.5, 1.0, 1.1])
@@ -235,7 +235,47 @@ def test_times(run, time, launches, cause):
     else:
         (suspect,) = found
         assert suspect.kind == "time"
-        assert cause in suspect.text
+        assert cause in suspect.cause
+
+
+@pytest.mark.parametrize(
+    ("share", "fine"), [(0.88, True), (0.86, False), (1.02, True), (1.04, False)]
+)
+def test_the_profiler_need_not_write_what_l2_keeps(run, share, fine):
+    """A tenth of all bytes stays in L2: it may take 10% less time, and the usual 3%."""
+    written = WRITTEN - 0.1 * (READ + WRITTEN)
+    found = judged_times(run, measured(), time=share * SECONDS, dram_written=written)
+    assert [item.deviation for item in found] == ([] if fine else [pytest.approx(share - 1)])
+
+
+def judged_times(run, case, **other):
+    found = judged(run((case, counted(case, **other))))
+    return [item for item in found if item.kind == "time"]
+
+
+def test_few_warps_depend_on_where_the_arrays_lie(run):
+    case = measured(launch=Launch((SMS, 1, 1), (128, 1, 1), blocks_per_sm=1))
+    cycles = SMS * CLOCK * SECONDS
+    (suspect,) = judged_times(run, case, time=1.05 * SECONDS, sm_warp_cycles=4 * cycles)
+    assert "bench.placement" in suspect.cause
+
+
+@pytest.mark.parametrize(
+    ("waves", "seconds", "cause"),
+    [
+        (1, SECONDS, "all blocks start together"),
+        (0.5, SECONDS, "all blocks start together"),
+        (8, SECONDS, "blocks take unequally long"),
+        (1000, SECONDS, "blocks are short"),
+    ],
+)
+def test_why_fewer_warps_were_resident(run, waves, seconds, cause):
+    grid = int(8 * SMS * waves)
+    case = measured(launch=Launch((grid, 1, 1), (256, 1, 1), blocks_per_sm=8))
+    cycles = SMS * CLOCK * SECONDS
+    (suspect,) = judged(run((case, counted(case, sm_warp_cycles=10 * cycles))))
+    assert suspect.cause.startswith(cause)
+    assert ("has its place for" in suspect.text) == (waves > 1)
 
 
 @pytest.mark.parametrize("case", [measured(seconds=20e-6), measured(cache="warm")])
