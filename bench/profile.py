@@ -69,8 +69,8 @@ def profile(
         UserError: no usable device, no profiler, no permission, no such run or family.
     """
     chosen = families.select(wanted)
-    beside = output or _folder(resolve(run))
     device.usable(index)
+    beside = output or _folder(resolve(run))
     tool = _tool(index, show)
     name = str(device.snapshot(index)["name"])
     problems = 0
