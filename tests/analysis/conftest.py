@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,3 +220,14 @@ def own_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(tmp_path: Path) -> Callable[..., Path]:
     """run(name, make, processes=5, device=…, end=True, …) -> folder of a run of family f."""
     return partial(write_run, tmp_path)
+
+
+@pytest.fixture
+def one_question(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The report asks one question only, for tests of what surrounds the answers."""
+    from analysis.report import build
+    from analysis.report.question import questions
+
+    asked = [q for q in questions() if q.row == 2 and q.families == ("axpy",)][:1]
+    monkeypatch.setattr(build, "questions", lambda: asked)
+    return asked

@@ -88,3 +88,14 @@ def both(*makes: Make) -> Make:
 
 def bad(status: str, kernel: str = "k", reason: str = "it broke") -> Make:
     return lambda process: [Case("f", kernel, {"n": 8}, status, reason=reason)]  # type: ignore[arg-type]
+
+
+def slower(case: Case, factor: float) -> Case:
+    """The same case with its times stretched."""
+    samples = case.samples
+    assert samples is not None
+    stretched = [t * factor for t in samples.time_s]
+    return Case(
+        **{name: getattr(case, name) for name in case.__struct_fields__ if name != "samples"},
+        samples=type(samples)(stretched, samples.stop, samples.cache, samples.sm_clock_hz),
+    )

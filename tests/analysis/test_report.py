@@ -1,9 +1,7 @@
 """The report: any run gives a whole page, what is missing is said once, one view cannot sink it."""
 
 import io
-import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib
@@ -11,41 +9,15 @@ import pandas as pd
 import pytest
 
 from analysis import plots, units
-from analysis.__main__ import main
 from analysis.report import build as builder
 from analysis.report.build import UNJUDGED, build, inline, tabulate
 from analysis.report.question import GROUPS, Answer, Plot, Question, RunData, questions
 from results.schema import Case
 from results.store import BASELINES, load
+from tests.analysis.made_up import slower
+from tests.analysis.page import Page
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
 ROOT = Path(__file__).parents[2]
-
-
-class Page(HTMLParser):
-    """Ids, links and texts of a page; fails on tags that do not nest."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.links, self.open, self.addresses = [], [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.links += [attributes["href"]] if tag == "a" else []
-        self.addresses += [v for k, v in attributes.items() if k in ("src", "href", "xlink:href")]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
@@ -171,17 +143,6 @@ def test_the_knee_is_where_the_decree_puts_it(synthetic_run):
     assert known.dram_latency.value == 600
     assert known.fma_rate.value == 4
     assert known.dram_bandwidth.value == pytest.approx(0.92e12, rel=0.01)
-
-
-def slower(case, factor):
-    """The same case with its times stretched."""
-    samples = case.samples
-    assert samples is not None
-    stretched = [t * factor for t in samples.time_s]
-    return Case(
-        **{name: getattr(case, name) for name in case.__struct_fields__ if name != "samples"},
-        samples=type(samples)(stretched, samples.stop, samples.cache, samples.sm_clock_hz),
-    )
 
 
 def test_other_data_give_the_other_verdict(synthetic_run, record):
@@ -311,14 +272,6 @@ def test_a_legend_takes_the_columns_that_fit():
     assert axes.get_legend().get_window_extent().width < figure.bbox.width
 
 
-@pytest.fixture
-def one_question(monkeypatch):
-    """The report asks one question only, for tests of what surrounds the answers."""
-    asked = [q for q in questions() if q.row == 2 and q.families == ("axpy",)][:1]
-    monkeypatch.setattr(builder, "questions", lambda: asked)
-    return asked
-
-
 def test_the_same_run_gives_the_same_page(synthetic_run, tmp_path, one_question):
     pages = []
     for name in "ab":
@@ -344,77 +297,6 @@ def test_several_runs_are_set_side_by_side(synthetic_run, record, tmp_path, one_
     assert len(page.ids) == len(set(page.ids))
     assert text.count("<h4>synthetic</h4>") == text.count("<h4>run</h4>") == 1
     assert text.count('<section class="run"') == 2
-
-
-def broken(data):
-    raise ZeroDivisionError("<b>no</b>")
-
-
-def test_a_view_that_raises_costs_its_own_question_only(
-    synthetic_run, tmp_path, one_question, capsys
-):
-    one_question.insert(0, Question(3, "What breaks?", ("axpy",), broken))
-    assert main(["report", str(synthetic_run), "--output", str(tmp_path)]) == 4
-    error = capsys.readouterr().err
-    assert "ZeroDivisionError" in error
-    assert "please report it: What breaks?" in error
-    text = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "This question could not be answered: ZeroDivisionError: &lt;b&gt;no&lt;/b&gt;" in text
-    assert "Why 256 threads" in text
-    Page(text)
-
-
-def incomplete(data):
-    raise ModuleNotFoundError("no such module", name="ruptures")
-
-
-def test_a_package_that_is_not_installed_is_told_once(
-    synthetic_run, tmp_path, one_question, capsys
-):
-    one_question.insert(0, Question(3, "What breaks?", ("axpy",), incomplete))
-    assert main(["report", str(synthetic_run), "--output", str(tmp_path)]) == 3
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "has no package 'ruptures'" in line
-
-
-def test_command_writes_where_told(synthetic_run, tmp_path, one_question, capsys):
-    assert main(["report", str(synthetic_run), "--output", str(tmp_path / "a" / "b")]) == 0
-    assert (tmp_path / "a" / "b" / "index.html").is_file()
-    assert "index.html (0." in capsys.readouterr().out
-
-
-def test_command_says_what_is_not_whole(record, tmp_path, capsys):
-    run = record([Case("other", "kernel", {"n": 1}, "ok")], end=False)
-    assert main(["report", str(run), "--output", str(tmp_path / "r")]) == 2
-    assert "not whole: 0-axpy.jsonl" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "argv", [[], ["missing"], ["--check"], ["--readme", "a", "b"], ["--readme", "missing"]]
-)
-def test_command_mistakes_are_one_line(argv, capsys):
-    assert main(["report", *argv]) == 3
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_an_output_that_is_a_file_is_one_line(synthetic_run, tmp_path, capsys):
-    (tmp_path / "file").write_text("x")
-    assert main(["report", str(synthetic_run), "--output", str(tmp_path / "file")]) == 3
-    assert "name another folder with --output" in capsys.readouterr().err
-
-
-def test_readme_figures_are_checked_by_their_data(synthetic_run, record, tmp_path, monkeypatch):
-    monkeypatch.setattr("analysis.report_command.FIGURES", tmp_path)
-    check = ["report", "--readme", "--check", str(synthetic_run)]
-    assert main(check) == 2
-    assert main(["report", "--readme", str(synthetic_run)]) == 0
-    digests = json.loads((tmp_path / "digests.json").read_text())
-    assert set(digests) == {"bandwidth-by-block"}
-    assert main(check) == 0
-    other = record([slower(c, 1.01) for c in load(synthetic_run).files[0].cases if c.samples])
-    assert main(["report", "--readme", "--check", str(other)]) == 2
-    (tmp_path / "bandwidth-by-block.png").unlink()
-    assert main(check) == 2
 
 
 def test_digests_ignore_the_last_bits_and_nothing_else():
