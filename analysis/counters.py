@@ -25,7 +25,7 @@ BYTES = 0.05
 STREAMING = 16 << 20
 """Bytes from which on a case is judged: below, code, constants and page tables weigh in."""
 TIME = 0.03
-"""The profiler's time and ours may differ by this share."""
+"""The profiler's time and ours may differ by this share, and its by what a clean L2 spares it."""
 LONG = 50e-6
 """Seconds from which on times are compared: below, starting and ending weigh in."""
 RESIDENCY = 0.10
@@ -35,9 +35,13 @@ MORE = 0.02
 STEADY = 20e-6
 """Seconds from which on residency is judged: a few µs pass until every SM is full."""
 BRIEF = 20e-6
-"""Seconds for which a block has its place, under which what passes until the next one weighs."""
-FEW = 8
-"""Warps an SM up to which the time is that of single loads, and so of where the arrays lie."""
+"""A block that has its place for less is short: its warps come and go for about a tenth of that
+(the H200's short blocks, 0.8 to 11 µs, are without half a wave of warps for 0.2 to 2 µs)."""
+WHOLE = 0.05
+"""The states' shares add up to 1 within this, or are left out: they are counted in several replays
+of the launch, and very short kernels differ from one to the next."""
+FEW = 4
+"""Warps an SM for which the time was seen to depend on where the arrays lie: docs/verdict.md."""
 
 Kind = Literal["bytes", "residency", "time"]
 
@@ -123,7 +127,7 @@ def table(
                 "seconds": row["median_seconds"],
                 **case.counters,
                 **_shares(case.counters, _number(device, "sms")),
-                **_residency(row["launch"], len(case.kernels), device),
+                **_residency(row["launch"], len(case.kernels), _sms(row, device)),
             }
         )
     return pd.DataFrame(rows, columns=_columns(rows))
@@ -173,20 +177,27 @@ def _shares(counters: Mapping[str, float], sms: float | None) -> dict[str, float
     ):
         if part in counters and counters.get(whole):
             found[name] = counters[part] / counters[whole]
+    states = [name for name in found if name.startswith("share_")]
+    if abs(sum(found[name] for name in states) - 1) > WHOLE:
+        for name in states:
+            del found[name]
     if sms and counters.get("time") and "sm_cycles_elapsed" in counters:
         found["clock"] = counters["sm_cycles_elapsed"] / sms / counters["time"]
     return found
 
 
-def _residency(
-    launch: Mapping[str, Any], launches: int, device: Mapping[str, Any]
-) -> dict[str, float]:
+def _sms(row: Mapping[Any, Any], device: Mapping[str, Any]) -> float | None:
+    """SMs that the case ran on: a green context has some of the device's."""
+    used = row.get("sms_used", math.nan)
+    return _number(device, "sms") if pd.isna(used) else float(used)
+
+
+def _residency(launch: Mapping[str, Any], launches: int, sms: float | None) -> dict[str, float]:
     """Warps that a busy SM holds, on average over the kernel: the least and the most.
 
     At most what the driver lets be resident, or what there is where the grid is smaller. At least
     an equal share of the grid where every block takes equally long: of 1.5 waves, 0.75 a wave.
     """
-    sms = _number(device, "sms")
     if launches != 1 or not sms or not {"grid", "block", "blocks_per_sm"} <= launch.keys():
         return {}
     blocks, resident = math.prod(launch["grid"]), launch["blocks_per_sm"]
@@ -320,8 +331,8 @@ def _why_fewer(row: Mapping[str, Any]) -> str:
 
 
 def _place(row: Mapping[str, Any]) -> float:
-    """How long a block has its place on an SM, s, where each place is used `waves` times."""
-    return float(row["time"] / row["waves"])
+    """How long a block has its place on an SM, s: equal blocks end wave by wave."""
+    return float(row["time"] / math.ceil(row["waves"]))
 
 
 def timed(row: Mapping[str, Any]) -> bool:
@@ -333,14 +344,14 @@ def _time(row: Mapping[str, Any]) -> Iterator[Suspect]:
     if not timed(row):
         return
     off = row["time"] / row["seconds"] - 1
-    if -TIME - _spared(row) <= off <= TIME:
+    if -TIME - spared(row) <= off <= TIME:
         return
     if row["launches"] > 1:
         why = f"ours holds the gaps between {row['launches']} launches, the profiler's sum does not"
     elif row["achieved"] <= FEW and streaming(row):
         why = (
-            "few warps wait for one load after another, and how long that takes depends on where "
-            "a process's arrays lie (python -m bench.placement)"
+            "few warps wait for one load after another, and how long that takes may depend on "
+            "where a process's arrays lie (python -m bench.placement)"
         )
     elif not math.isnan(row["clock"]):
         why = f"the SMs ran at {units.hertz(row['clock'])} while profiled"
@@ -350,15 +361,16 @@ def _time(row: Mapping[str, Any]) -> Iterator[Suspect]:
     yield Suspect(row["case"], "time", off, text, why)
 
 
-def _spared(row: Mapping[str, Any]) -> float:
-    """Share of the declared bytes that DRAM did not see in the profiler's launch.
+def spared(row: Mapping[str, Any]) -> float:
+    """Share of the declared bytes that were written in the profiler's launch and not to DRAM.
 
     There L2 is clean at first, and keeps what is written last. Ours starts among as many dirty
-    lines as it leaves, and pays for them.
+    lines as it leaves, and pays for them. A few warps wait for what they read alone.
     """
-    if not streaming(row):
+    if not streaming(row) or row["achieved"] <= FEW:
         return 0.0
-    return max(0.0, 1 - (row["dram_read"] + row["dram_written"]) / sum(declared(row)))
+    read, written = declared(row)
+    return max(0.0, written - float(row["dram_written"])) / (read + written)
 
 
 def top_states(row: Mapping[str, Any], count: int = 3) -> list[tuple[str, float]]:

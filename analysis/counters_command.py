@@ -25,9 +25,10 @@ COLUMNS = (
     "time",
 )
 LEGEND = """\
-DRAM read, written: over the declared bytes. warps an SM: resident on average, of those predicted.
-issued: share of the issue slots. warps' time: the states in which resident warps spent most of it.
-conflicts: share of shared memory's cycles. time: the profiler's over ours, where both are cold."""
+DRAM read, written: over the declared bytes. warps an SM: resident on average while there is one, of
+those predicted. issued: share of the issue slots of schedulers that have a warp. warps' time: the
+states in which resident warps spent most of it. conflicts: share of shared memory's cycles. time:
+the profiler's over ours, where both are cold."""
 
 
 def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -17,31 +17,32 @@ from typing import Any
 
 from bench import families
 from bench.measure import Bench, Case, measure
+from results import schema
 from results.errors import UserError
-from results.shell import Parser, guarded, no_such
+from results.shell import GOOD, NOT_WHOLE, Parser, guarded, no_such
 
 PLACES = 10
 MOST_AHEAD = 200 << 20
 """Bytes of the largest array that is allocated in front."""
 
 
-def medians(case: Case, bench: Bench, places: int = PLACES) -> list[float]:
-    """Median device time of the case, s, for each of so many placements of its arrays.
+def placed(case: Case, bench: Bench, places: int = PLACES) -> list[schema.Case]:
+    """The case measured in so many placements of its arrays, up to the first without samples.
 
     Raises:
-        UserError: the case was skipped, failed or throttled; the message says why.
+        UserError: the memory does not hold the arrays in front.
     """
     xp, draw = bench.machine.xp, random.Random(bench.machine.seed)
-    found = []
+    records = []
     for arrays in range(places):
         _give_back(xp)
-        ahead = [xp.empty(draw.randrange(1 << 20, MOST_AHEAD), xp.uint8) for _ in range(arrays)]
-        record = measure(case, bench)
+        sizes = [draw.randrange(1 << 20, MOST_AHEAD) for _ in range(arrays)]
+        ahead = _allocated(xp, sizes)
+        records.append(measure(case, bench))
         del ahead
-        if record.samples is None:
-            raise UserError(f"{case.label} {record.status}: {record.reason}")
-        found.append(median(record.samples.time_s))
-    return found
+        if records[-1].samples is None:
+            break
+    return records
 
 
 def _give_back(xp: Any) -> None:
@@ -50,22 +51,34 @@ def _give_back(xp: Any) -> None:
         xp.get_default_memory_pool().free_all_blocks()
 
 
-def line(case: Case, times: Sequence[float]) -> str:
-    """`axpy[warps=1 ...]: 427.6 to 455.2 µs, 6.4% apart: 429.8 429.7 454.2 ...`"""
+def _allocated(xp: Any, sizes: Sequence[int]) -> list[Any]:
+    try:
+        return [xp.empty(size, xp.uint8) for size in sizes]
+    except MemoryError as error:  # CuPy's too
+        raise UserError(
+            f"no room for {sum(sizes) >> 20} MiB in front of the case: fewer --places need less"
+        ) from error
+
+
+def line(case: Case, records: Sequence[schema.Case]) -> str:
+    """`axpy[warps=1 ...]: 427.6 to 455.2 µs, 6.4% apart: 429.8 429.7 454.2 ...`, or why not."""
+    last = records[-1]
+    if last.samples is None:
+        return f"{case.label}: {last.status}: {last.reason or 'takes no samples'}"
+    times = [median(each.samples.time_s) for each in records if each.samples is not None]
     apart = (max(times) - min(times)) / median(times)
-    each = " ".join(f"{seconds * 1e6:.1f}" for seconds in times)
+    listed = " ".join(f"{seconds * 1e6:.1f}" for seconds in times)
     least, most = (f"{seconds * 1e6:.1f}" for seconds in (min(times), max(times)))
-    return f"{case.label}: {least} to {most} µs, {apart:.1%} apart: {each}"
+    return f"{case.label}: {least} to {most} µs, {apart:.1%} apart: {listed}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """The command; 2 where a case failed or was throttled."""
     return guarded(lambda: _command(arguments))
 
 
 def _command(arguments: Sequence[str] | None) -> int:
     from bench import device
-    from bench.session import open_bench, self_check
 
     parser = Parser(prog="python -m bench.placement", description=__doc__)
     parser.add_argument("--family", required=True)
@@ -80,12 +93,29 @@ def _command(arguments: Sequence[str] | None) -> int:
     if options.places < 2:
         raise UserError(f"--places {options.places}: two placements at least are compared")
     device.usable(options.device)
-    bench = open_bench(family, options.device, "quick")
-    self_check(bench)
-    for case in families.cases(family, "quick", bench.machine):
-        if case.kernel.name == options.kernel:
-            print(line(case, medians(case, bench, options.places)), flush=True)
-    return 0
+    code = GOOD
+    bench = _checked(family, options.device)
+    cases = families.cases(family, "quick", bench.machine)
+    chosen = [case for case in cases if case.kernel.name == options.kernel]
+    if not chosen:
+        raise UserError(f"{family}/{options.kernel} has no case in the quick profile")
+    for case in chosen:
+        records = placed(case, bench, options.places)
+        print(line(case, records), flush=True)
+        if records[-1].status in ("failed", "throttled"):
+            code = NOT_WHOLE
+    return code
+
+
+def _checked(family: str, index: int) -> Bench:
+    from bench.session import SelfCheckError, open_bench, self_check
+
+    bench = open_bench(family, index, "quick")
+    try:
+        self_check(bench)
+    except SelfCheckError as error:
+        raise UserError(str(error)) from None
+    return bench
 
 
 if __name__ == "__main__":

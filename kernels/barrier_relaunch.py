@@ -18,8 +18,8 @@ from kernels import ptx
 from kernels.barrier_block import ROUNDS, compiled, late_one, shape, wait
 from kernels.barrier_grid import GRID_LATE
 from kernels.compat import argument, jit, on_host
-from kernels.graph import Queue, graph_of
-from kernels.spec import Bound, Launch, Machine, Params, Work, WrongAnswer
+from kernels.graph import graph_of
+from kernels.spec import Bound, Launch, Machine, Params, Queue, Work, WrongAnswer
 
 RELAUNCHES = 32
 """Launches between the two that note the time, and the one that ends it: what is divided by."""
@@ -57,8 +57,7 @@ def _launches(queue: Queue) -> Queue:
 
 def _graph(queue: Queue) -> Queue:
     """What `queue` queues, as one graph that is launched."""
-    # A kernel's first launch loads its code, which a stream that records must not do.
-    queue(0)
+    queue(0)  # loads the code, which a stream that records cannot
     cuda.synchronize()
     return graph_of(queue)
 

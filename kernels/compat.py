@@ -126,7 +126,7 @@ def _core_stream(handle: int) -> Any:
 def core_stream(stream: Any) -> Any:
     """numba's stream (0: the default one) as cuda.core knows it; made once, for a launch is timed.
 
-    cuda.core takes foreign streams as they are too, and warns at each launch that it will not.
+    cuda.core takes foreign streams as they are too, and warns at each launch that it will stop.
     """
     return _core_stream(int(stream))
 

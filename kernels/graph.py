@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kernels.compat import core_stream
-
-Queue = Callable[[Any], None]
-"""Queues work on the stream that it is given."""
+from kernels.spec import Queue
 
 
 def graph_of(queue: Queue) -> Queue:
-    """Launch as a graph what `queue` queues; it is given the graph's builder as its stream."""
-    from cuda.core import Device
+    """Launch as a graph what `queue` queues, on numba's current device.
 
-    device = Device()
+    Args:
+        queue: Is given the graph's builder as its stream. Whatever it launches must have its code
+            on the device already, which a stream that records cannot load: a numba kernel's first
+            launch does.
+    """
+    from cuda.core import Device
+    from numba import cuda
+
+    device = Device(cuda.get_current_device().id)
     device.set_current()
     builder = device.create_graph_builder()
     builder.begin_building()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from kernels.spec import Unavailable
+from kernels.spec import Queue, Unavailable
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Partition:
     fork: Any
     join: Any
 
-    def run(self, stream: Any, queue: Callable[[Any], None]) -> None:
+    def run(self, stream: Any, queue: Queue) -> None:
         """Queue on the partition's stream, after all before and before all behind in `stream`.
 
         Nothing waits on the host, so it may stand behind a gate.

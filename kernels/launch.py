@@ -13,8 +13,8 @@ from numba import cuda
 from kernels import late_error, ptx
 from kernels.compat import argument, core_stream, cupy_stream, jit
 from kernels.cuda_c import compile_cubin
-from kernels.graph import Queue, graph_of
-from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Work, WrongAnswer
+from kernels.graph import graph_of
+from kernels.spec import Bound, Family, Kernel, Launch, Machine, Params, Queue, Work, WrongAnswer
 
 THREADS = 32
 ARRAY = 256

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.compat import core_stream, cupy_stream
 from kernels.cuda_c import compile_cubin
-from kernels.spec import Bound, Machine, Params, Work, relative_error
+from kernels.spec import Bound, Machine, Params, Queue, Work, relative_error
 
 SOURCE = r"""
 extern "C" __global__ void axpy_float4(long long n, float a, const float4* x, float4* y)
@@ -47,7 +47,7 @@ def _compiled() -> tuple[Any, Any]:
     return code.get_kernel("axpy_float4"), code.get_kernel("axpy_double2")
 
 
-def _cublas(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
+def _cublas(n: int, x: Any, y: Any, a: Any) -> Queue:
     from cupy.cuda import cublas as cublas_api
     from cupy.cuda import device
 
@@ -62,7 +62,7 @@ def _cublas(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
     return queue
 
 
-def _cuda_float4(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
+def _cuda_float4(n: int, x: Any, y: Any, a: Any) -> Queue:
     from cuda.core import LaunchConfig, launch
 
     single, double = _compiled()
@@ -83,7 +83,7 @@ def _elementwise() -> Any:
     return cupy.ElementwiseKernel("T a, T x", "T y", "y += a * x", "axpy_elementwise")
 
 
-def _cupy_elementwise(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
+def _cupy_elementwise(n: int, x: Any, y: Any, a: Any) -> Queue:
     kernel, scalar = _elementwise(), x.dtype.type(a)
 
     def queue(stream: Any) -> None:
@@ -94,7 +94,7 @@ def _cupy_elementwise(n: int, x: Any, y: Any, a: Any) -> Callable[[Any], None]:
 
 
 def _axpy(
-    make: Callable[..., Callable[[Any], None]],
+    make: Callable[..., Queue],
     params: Params,
     machine: Machine,
     x: Any,

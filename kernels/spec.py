@@ -16,6 +16,8 @@ from functools import cache
 from typing import Any
 
 Params = Mapping[str, Any]
+Queue = Callable[[Any], None]
+"""Queues work on the stream that it is given, without waiting."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Bound:
     """The numba dispatcher, from which registers and machine code are read; None for peers."""
     arguments: tuple[Any, ...] = ()
     """What the kernel takes: numba-ready arrays (compat.argument) and scalars."""
-    queue: Callable[[Any], None] = None  # type: ignore[assignment]
+    queue: Queue = None  # type: ignore[assignment]
     """Queue everything up to the final result on the given stream, without waiting."""
     poison: Callable[[], None] = lambda: None
     """Overwrite the outputs (or restore in-place inputs), so that a write left out shows."""

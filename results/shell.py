@@ -8,14 +8,13 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from typing import NoReturn, TextIO
 
 from results.errors import UserError
 
 GOOD, REGRESSION, NOT_WHOLE, BAD_INPUT, INTERNAL = range(5)
 """Exit codes: good; a regression was found; cannot tell or not whole; bad input; our fault."""
-OURS = ("analysis", "bench", "kernels", "results")
-"""Packages of which a missing module is our own fault."""
 INTERRUPTED = 130
 """What a shell reports for a process that SIGINT ended: 128 + 2."""
 BROKEN_PIPE = 141
@@ -62,7 +61,7 @@ def guarded(
     except KeyboardInterrupt:
         return interrupted()
     except Exception as error:
-        if missing := _package(error):
+        if missing := missing_package(error):
             print(f"warpgauge: {missing}", file=sys.stderr)
             return BAD_INPUT
         traceback.print_exc()
@@ -70,12 +69,12 @@ def guarded(
         return INTERNAL
 
 
-def _package(error: Exception) -> str:
+def missing_package(error: Exception) -> str:
     """Which package is not installed, with the remedy; empty where that is not what is wrong."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     package = error.name.split(".")[0]
-    if package in OURS:
+    if find_spec(package) is not None:  # it is there, and has no such module: our fault
         return ""
     return (
         f"{sys.executable} has no package '{package}': 'make setup' installs all that is needed "

@@ -22,6 +22,7 @@ from markupsafe import Markup, escape
 from analysis import plots, units
 from analysis.report.question import GROUPS, Answer, Question, RunData, questions
 from analysis.report.summary import Summary, summarise
+from results.shell import missing_package
 from results.store import Recording
 
 HERE = Path(__file__).parent
@@ -192,9 +193,9 @@ def _drawn(question: Question, data: RunData, output: Path, several: bool) -> En
             figures.append(inline(text, name, plot.alt))
         table = tabulate(answer.table) if answer.table is not None else None
         return Entry(data.name, answer, "", "", figures, table, _sources(answer.sources, output))
-    except ModuleNotFoundError:  # not this question's fault, and not ours: the command tells
-        raise
     except Exception as error:
+        if missing_package(error):  # nobody's fault here: the command tells
+            raise
         return Entry(data.name, None, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 

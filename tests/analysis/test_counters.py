@@ -7,13 +7,15 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from analysis import counters, plots
+from analysis import counters, plots, units
 from analysis.__main__ import main
 from analysis.report.question import RunData
 from analysis.report.summary import summarise
 from analysis.views import counters as view
+from analysis.views import waiting
 from results.counters import FOLDER, SCHEMA, CaseCounters, FamilyCounters, label, save
 from results.schema import Case, Launch, Samples, Work
 from results.store import load
@@ -248,6 +250,31 @@ def test_the_profiler_need_not_write_what_l2_keeps(run, share, fine):
     assert [item.deviation for item in found] == ([] if fine else [pytest.approx(share - 1)])
 
 
+@pytest.mark.parametrize("sms", [SMS // 10, None])
+def test_a_green_context_has_some_of_the_sms(run, sms):
+    """A tenth of the SMs takes ten times as many waves; 1.25 of them take two rounds."""
+    case = measured(launch=Launch((10 * SMS, 1, 1), (256, 1, 1), blocks_per_sm=8))
+    if sms:
+        case = msgspec.structs.replace(case, metrics={"sms_used": [float(sms)] * 5})
+    warps = 8 * SMS * CLOCK * SECONDS
+    rows = counters.table(load(run((case, counted(case, sm_warp_cycles=warps)))))
+    assert rows["waves"].item() == pytest.approx(10 * SMS / 8 / (sms or SMS))
+    (suspect,) = counters.suspects(rows, L2)
+    assert f"has its place for {units.seconds(SECONDS / (13 if sms else 2))}" in suspect.text
+
+
+def test_reads_that_are_missing_are_spared_nothing(run):
+    (suspect,) = judged_times(run, measured(), time=0.88 * SECONDS, dram_read=0.8 * READ)
+    assert suspect.deviation == pytest.approx(-0.12)
+
+
+def test_few_warps_do_not_wait_for_writes(run):
+    cycles = SMS * CLOCK * SECONDS
+    other = {"dram_written": WRITTEN - 0.1 * (READ + WRITTEN), "sm_warp_cycles": 4 * cycles}
+    (suspect,) = judged_times(run, measured(), time=0.88 * SECONDS, **other)
+    assert suspect.deviation == pytest.approx(-0.12)
+
+
 def judged_times(run, case, **other):
     found = judged(run((case, counted(case, **other))))
     return [item for item in found if item.kind == "time"]
@@ -261,15 +288,15 @@ def test_few_warps_depend_on_where_the_arrays_lie(run):
 
 
 @pytest.mark.parametrize(
-    ("waves", "seconds", "cause"),
+    ("waves", "cause"),
     [
-        (1, SECONDS, "all blocks start together"),
-        (0.5, SECONDS, "all blocks start together"),
-        (8, SECONDS, "blocks take unequally long"),
-        (1000, SECONDS, "blocks are short"),
+        (1, "all blocks start together"),
+        (0.5, "all blocks start together"),
+        (8, "blocks take unequally long"),
+        (1000, "blocks are short"),
     ],
 )
-def test_why_fewer_warps_were_resident(run, waves, seconds, cause):
+def test_why_fewer_warps_were_resident(run, waves, cause):
     grid = int(8 * SMS * waves)
     case = measured(launch=Launch((grid, 1, 1), (256, 1, 1), blocks_per_sm=8))
     cycles = SMS * CLOCK * SECONDS
@@ -353,7 +380,7 @@ WAITS = [
     made_of("memory", "chase", "long_scoreboard"),
     made_of("memory", "chase_shared", "short_scoreboard"),
     made_of("instruction", "chain", "wait", op="fma.f32"),
-    made_of("instruction", "chain", "math_pipe_throttle", op="add.f64"),
+    made_of("instruction", "chain", "imc_miss", op="add.f64"),
     *(
         made_of("occupancy", "read", "long_scoreboard", **{**at, "by": "shared_memory"})
         for at in ({"warps": w, "loads": 1, "width": 4} for w in (1, 8, 64))
@@ -362,20 +389,43 @@ WAITS = [
 
 
 def test_waiting(run):
-    answer = view.waiting(RunData(load(run(*WAITS))))
+    answer = waiting.waiting(RunData(load(run(*WAITS))))
     assert answer is not None
     assert answer.verdict == "confirmed"
-    assert "instruction/chain is in wait (" in answer.text  # of fma.f32, not of the other op
+    # of fma.f32, not of the other op
+    assert "instruction/chain 70.0% of its warps' time in wait" in answer.text
     assert "From 1 to 64 resident warps" in answer.text
     assert len(answer.plots) == 2
 
 
 def test_waiting_for_something_else(run):
     odd = made_of("memory", "chase", "short_scoreboard")
-    answer = view.waiting(RunData(load(run(odd))))
+    answer = waiting.waiting(RunData(load(run(odd))))
     assert answer is not None
     assert answer.verdict == "contradicted"
-    assert "where in long scoreboard" in answer.text
+    assert "where long scoreboard was expected" in answer.text
+
+
+@pytest.mark.parametrize(("time", "found"), [(SECONDS, True), (10e-6, False)])
+def test_waiting_for_neither_operand_nor_barrier(run, time, found):
+    case = measured("store", family="contention")
+    queue = counted(case, states="mio_throttle", time=time)
+    answer = waiting.waiting(RunData(load(run(*WAITS, (case, queue)))))
+    assert answer is not None
+    assert answer.verdict == ("contradicted" if found else "confirmed")
+    assert (f"in 1 of {len(WAITS) + 1} cases" in answer.text) == found
+    assert ("contention/store 70.0% in mio throttle (the queue to" in answer.text) == found
+
+
+def test_states_that_do_not_add_up_are_left_out(run):
+    case = measured()
+    warps = 60 * SMS * CLOCK * SECONDS
+    (row,) = counters.table(load(run((case, counted(case, warps_wait=0.06 * warps))))).to_dict(
+        "records"
+    )
+    assert "share_wait" not in row
+    assert row["ready"] == pytest.approx(0.2)
+    assert counters.top_states(row) == []
 
 
 def test_declared_and_clock(run):

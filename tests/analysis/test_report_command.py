@@ -31,7 +31,7 @@ def test_a_view_that_raises_costs_its_own_question_only(
 
 
 def incomplete(data):
-    raise ModuleNotFoundError("no such module", name="ruptures")
+    raise ModuleNotFoundError("no such module", name="not_installed")
 
 
 def test_a_package_that_is_not_installed_is_told_once(
@@ -40,7 +40,7 @@ def test_a_package_that_is_not_installed_is_told_once(
     one_question.insert(0, Question(3, "What breaks?", ("axpy",), incomplete))
     assert main(["report", str(synthetic_run), "--output", str(tmp_path)]) == 3
     (line,) = capsys.readouterr().err.splitlines()
-    assert "has no package 'ruptures'" in line
+    assert "has no package 'not_installed'" in line
 
 
 def test_command_writes_where_told(synthetic_run, tmp_path, one_question, capsys):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from bench import sanitize
 from bench.sanitize import Findings, function_name, parse
-from kernels.races import FAULTS, GIVES_UP, ON_PURPOSE
+from kernels import late_error
+from kernels.races import FAULTS, GIVES_UP, ON_PURPOSE, Fault
 from kernels.spec import families
 from results.errors import UserError
 
@@ -75,6 +75,15 @@ UNNAMED = """\
 ========= COMPUTE-SANITIZER
 ========= Program hit invalid argument
 ========= ERROR SUMMARY: 1 error
+"""
+BROKEN = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at broken+0x150
+=========     by thread (0,0,0) in block (0,0,0)
+=========
+========= Program hit invalid argument
+========= ERROR SUMMARY: 2 errors
 """
 CLEAN = (
     "========= COMPUTE-SANITIZER\n65 cases on the GPU: 0 wrong\n========= ERROR SUMMARY: 0 errors\n"
@@ -147,9 +156,15 @@ def test_a_functions_own_name(place: str, name: str):
 
 
 def test_what_is_faulty_on_purpose_is_there():
-    for tool, family in [*ON_PURPOSE, *GIVES_UP]:
+    for (tool, family), kernels in {**ON_PURPOSE, **GIVES_UP}.items():
         assert tool in sanitize.TOOLS
-        assert family in families()
+        numba = {
+            function.py_func.__name__
+            for kernel in families()[family].kernels
+            for function, _ in kernel.compiled
+        }
+        for name in kernels:
+            assert name in numba or f" {name}(" in late_error.SOURCE, name
 
 
 Tool = dict[tuple[str, str], str]
@@ -180,9 +195,12 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
         },
     }
 
-    def run_tool(path: str, name: str, command: Any) -> tuple[Findings, str]:
-        place = ("fault" if "--fault" in command else name, command[-1])
-        output = outputs.get(place, CLEAN)
+    def run_tool(command: list[str]) -> tuple[Findings, str]:
+        fault = "--fault" in command
+        tool = "fault" if fault else command[command.index("--tool") + 1]
+        output = outputs.get((tool, command[-1]), CLEAN)
+        if fault and output != NOT_RUN:
+            return parse(output), "ran: 256 ones add up to 256"
         return parse(
             output
         ), "no CUDA device" if output == NOT_RUN else "7 cases on the GPU: 0 wrong"
@@ -207,21 +225,35 @@ def test_all_as_expected(tool: Tool):
     )
 
 
-@pytest.mark.parametrize("said", [CLEAN, WARNED])
+@pytest.mark.parametrize("said", [CLEAN, WARNED, NOT_RUN])
 def test_a_fault_that_is_not_reported_fails_the_run(tool: Tool, said: str):
     tool["fault", "missing syncthreads"] = said
     code, lines = sanitized("reduction")
     assert code == 2
-    assert any("UNEXPECTED, should be error" in line for line in lines)
+    (line,) = (line for line in lines if "UNEXPECTED, should be error" in line)
+    assert "-m bench.sanitize --fault 'missing syncthreads'" in line
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS.values() if f.expected == "clean"])
+def test_a_twin_that_did_not_run_is_not_clean(tool: Tool, fault: Fault):
+    tool["fault", fault.name] = NOT_RUN
+    assert sanitized("reduction")[0] == 2
+
+
+def test_a_report_is_shown_with_its_own_words(tool: Tool):
+    _, lines = sanitized("reduction")
+    fault = next(line for line in lines if "planted missing syncwarp" in line)
+    assert fault.splitlines()[1].startswith("      Warning: Race reported between Write access")
 
 
 @pytest.mark.parametrize(
     ("place", "output", "told"),
     [
         (("racecheck", "reduction"), RACE, "should be clean, not error in missing_syncthreads"),
-        (("memcheck", "reduction"), UNNAMED, "should be clean, not error"),
-        (("initcheck", "reduction"), "killed", "should be clean, not incomplete"),
-        (("initcheck", "reduction"), NOT_RUN, "should be clean, not without an end"),
+        (("memcheck", "reduction"), UNNAMED, "clean, not 1 reports without a kernel"),
+        (("memcheck", "launch"), BROKEN, "error in broken, not error in broken, 1 reports without"),
+        (("initcheck", "reduction"), "killed", "should be clean, not no summary of the tool"),
+        (("initcheck", "reduction"), NOT_RUN, "should be clean, not no end of the check"),
         (("racecheck", "reduction"), GAVE_UP, "not atomic_barrier failed"),
         (("racecheck", "exchange"), CLEAN, "should be error in exchange, not clean"),
         (("racecheck", "exchange"), WARNED, "error in exchange, not warning in missing_syncwarp"),
@@ -241,7 +273,8 @@ def test_what_is_not_expected_is_told_with_the_command_that_shows_it(
     (line,) = (line for line in lines if "UNEXPECTED" in line)
     assert code == 2
     assert told in line
-    assert f"compute-sanitizer --tool {place[0]} python -m bench check" in line
+    assert f"compute-sanitizer --tool {place[0]} " in line
+    assert f"-m bench check --family {place[1]}" in line
 
 
 def test_a_launch_that_the_tool_ends_may_fail_where_it_is_faulty_on_purpose(tool: Tool):
@@ -255,10 +288,14 @@ def test_a_launch_that_the_tool_ends_may_fail_where_it_is_faulty_on_purpose(tool
 def test_a_fault_that_ends_the_launch_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
+    from numba.cuda.cudadrv.driver import CudaAPIError
+
     def run() -> str:
-        raise RuntimeError("unspecified launch failure")
+        raise CudaAPIError(719, "unspecified launch failure")
 
     fault = replace(FAULTS["missing syncwarp"], run=run)
     monkeypatch.setitem(FAULTS, "missing syncwarp", fault)
-    assert sanitize.main(["--fault", "missing syncwarp"]) == 2
-    assert capsys.readouterr().out == "the launch was ended: unspecified launch failure\n"
+    assert sanitize.main(["--fault", "missing syncwarp"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("the launch was ended: CudaAPIError: ")
+    assert said.endswith("unspecified launch failure\n")

@@ -95,8 +95,9 @@ def test_the_nearest_name_is_offered():
 @pytest.mark.parametrize(
     ("module", "code", "told"),
     [
-        ("ruptures.costs", BAD_INPUT, "has no package 'ruptures': 'make setup' installs"),
+        ("not_installed.part", BAD_INPUT, "has no package 'not_installed': 'make setup' installs"),
         ("kernels.axpi", INTERNAL, "internal error; please report it"),
+        ("numpy.axpi", INTERNAL, "internal error; please report it"),
         (None, INTERNAL, "internal error; please report it"),
     ],
 )
