@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from analysis.evidence import (
+    FALSE_ALARMS,
     MINIMUM,
     NOISY_ALARMS,
     PROMISE,
     QUIET,
+    STEADY,
     TIMER_TICK,
     Suite,
     noise_threshold,
@@ -30,8 +32,6 @@ from results.errors import UserError
 from results.shell import Parser, guarded
 from results.store import Recording, load
 
-STEADY = 0.003
-"""Between-process spread up to which the detection is promised."""
 PROMISED = 0.95
 
 
@@ -159,7 +159,8 @@ def tell(figures: Figures) -> str:
     lines = [
         f"{f.suites} whole-suite comparisons of {f.side} with {f.side} processes, {f.cases} cases",
         f"false alarms without a change: {f.alarmed} of {f.suites} suites "
-        f"({f.alarmed / f.suites:.2%}; at most 1% is promised); "
+        f"({f.alarmed / f.suites:.2%}, by these draws {_interval(f.alarmed, f.suites)}; at most "
+        f"{FALSE_ALARMS:.0%} is promised); "
         f"{f.ambiguous:.1f} AMBIGUOUS cases a suite",
     ]
     lines += [f"  {count} × {name}" for name, count in f.alarms.most_common(5)]
@@ -177,6 +178,14 @@ def tell(figures: Figures) -> str:
         worst = sorted(f.found.items(), key=lambda item: item[1])[:3]
         lines += [f"  {share:.1%} {name}" for name, share in worst if share < 1]
     return "\n".join(lines)
+
+
+def _interval(count: int, of: int) -> str:
+    """Wilson's 95% interval of a share: what drawing more suites from these processes may show."""
+    from scipy.stats import binomtest
+
+    ends = binomtest(count, of).proportion_ci(0.95, "wilson")
+    return f"{ends.low:.2%} to {ends.high:.2%}"
 
 
 def theory(cases: int = 500, side: int = MINIMUM) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 
 SHORTEST = 3
 """Runs a level has to last: one odd run is no change, two may share a cause that has gone."""
+NEEDED = 2 * SHORTEST
+"""Runs without which a series has no two levels."""
 PENALTY = 6.0
 """A further level has to take away this many sigma^2 ln(n) of squared residuals. 2 is the Bayesian
 information criterion's for one series; 6 is for hundreds of series with runs that are disturbed."""
@@ -49,7 +51,7 @@ def change_points(values: Sequence[float], least: float = LEAST) -> list[int]:
         least: smallest relative difference between the medians of neighbouring levels.
     """
     # Levels cannot be further apart than the values are: most series end here.
-    if len(values) < 2 * SHORTEST or max(values) / min(values) - 1 < least:
+    if len(values) < NEEDED or max(values) / min(values) - 1 < least:
         return []
     logs = [math.log(value) for value in values]
     return _points(_kernel, logs, least)

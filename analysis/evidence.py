@@ -32,6 +32,8 @@ QUIET_SLOPE = 1.75
 NOISY_ALARMS = 7e-5
 """A case of any true spread looks quiet and passes the quiet line less often than this by chance
 (the worst true spread is 1%, at 5 processes a side)."""
+STEADY = 0.003
+"""Between-process spread up to which the detection of PROMISE is promised."""
 FURTHEST = 100
 """Processes a side beyond which more are no remedy."""
 

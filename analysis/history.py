@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from analysis.accepted import Acceptance
-from analysis.change_points import change_points
+from analysis.change_points import NEEDED, change_points
 from analysis.provenance import IGNORED, Change, changes
 from analysis.readings import GATED, Key, label
 from results import schema
@@ -115,9 +115,10 @@ class Step:
 
 @dataclass
 class Series:
-    """One case on one GPU model in time."""
+    """One case on one GPU model in time, under one profile: others ran before it in another."""
 
     gpu: str
+    profile: str
     key: Key
     metric: str
     runs: list[RunLevel] = field(default_factory=list)
@@ -126,7 +127,7 @@ class Series:
     anew: list[tuple[int, str]] = field(default_factory=list)
     """(index of a run, reason): an accepted change, at which the series starts anew."""
     failing: bool = False
-    """The newest run of this GPU has the case, and it failed there."""
+    """The newest run of this GPU and profile has the case, and it failed there."""
 
     @property
     def label(self) -> str:
@@ -154,6 +155,11 @@ class History:
     def changed(self) -> list[Series]:
         return [series for series in self.series if series.steps]
 
+    @property
+    def short(self) -> list[Series]:
+        """Series of too few runs to show a change."""
+        return [series for series in self.series if len(series.runs) < NEEDED]
+
 
 def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
     """The history of every run in `folder`, at any depth.
@@ -173,12 +179,12 @@ def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
             raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
         runs.sort(key=lambda run: run.header.started)
         series = _series(runs)
-        newest = {run.gpu: run for run in runs}
+        newest = {(run.gpu, run.header.profile): run for run in runs}
         for one in series:
             _start_anew(one, accepted)
             points = _search(_pieces(one))
             one.steps = [_step(one, index, points) for index in points]
-            one.failing = one.key in newest[one.gpu].failed
+            one.failing = one.key in newest[one.gpu, one.profile].failed
     problems = [f"{run.path}: {text}" for run in runs for text in run.problems]
     return History(series, len(runs), left_out, problems)
 
@@ -331,13 +337,13 @@ def _number(inside: Iterable[Any], times: list[float]) -> tuple[str, float] | No
 
 
 def _series(runs: Iterable[RunLevel]) -> list[Series]:
-    found: dict[tuple[str, Key, str], Series] = {}
+    found: dict[tuple[str, str, Key, str], Series] = {}
     for run in runs:
-        gpu = run.gpu
+        gpu, profile = run.gpu, run.header.profile
         for key, (metric, value) in run.values.items():
-            series = found.get((gpu, key, metric))
+            series = found.get((gpu, profile, key, metric))
             if series is None:
-                series = found[gpu, key, metric] = Series(gpu, key, metric)
+                series = found[gpu, profile, key, metric] = Series(gpu, profile, key, metric)
             series.runs.append(run)
             series.values.append(value)
     return list(found.values())

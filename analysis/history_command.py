@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import accepted
+from analysis.change_points import NEEDED
 from analysis.history import UNITS, History, Series, Step, history
 from analysis.units import BY_UNIT, digits
 from results.errors import UserError
@@ -30,7 +31,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         help="many runs in time: changes of level and what changed with them",
         description="Runs are found in DIR at any depth and ordered by their start. Exit code 1: "
         "the last change of a case is a slow-down that nobody accepted, or it fails in the newest "
-        "run; 2: a run was left out, or is not whole.",
+        "run; 2: a run was left out or is not whole, or no case has runs enough to show a change.",
     )
     parser.add_argument("DIR", type=Path, help="folder that holds folders of runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -58,16 +59,21 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"\n{len(wanted)} figures in {arguments.output}")
     if any(series.regressed for series in found.series):
         return 1
-    return 2 if found.left_out or found.problems else 0
+    cannot_tell = len(found.short) == len(found.series)
+    return 2 if found.left_out or found.problems or cannot_tell else 0
 
 
 def as_text(found: History) -> str:
     """Changes by the run at which they began, newest first, under what changed around them."""
     lines = [
-        f"{found.runs} runs, {len(found.series)} series (a case on a GPU model), "
+        f"{found.runs} runs, {len(found.series)} series (a case on a GPU model in one profile), "
         f"{len(found.changed)} with a change of level, "
         f"{sum(series.regressed for series in found.series)} slower since their last, or failing"
     ]
+    if found.short:
+        lines.append(
+            f"{len(found.short)} series have fewer than {NEEDED} runs: too few to show a change"
+        )
     lines += [f"FAILING in the newest run on {s.gpu}: {s.label}" for s in found.series if s.failing]
     places: dict[tuple[str, str, str], list[tuple[Series, Step]]] = {}
     for series in found.changed:
@@ -106,6 +112,7 @@ def _object(series: Series) -> dict[str, Any]:
     family, kernel, params = series.key
     return {
         "gpu": series.gpu,
+        "profile": series.profile,
         "family": family,
         "kernel": kernel,
         "params": dict(params),
@@ -141,8 +148,8 @@ def draw_all(wanted: list[Series], folder: Path) -> None:
 
 
 def slug(series: Series) -> str:
-    """`nvidia-h200-axpy-vector-block-256-n-1024`, with the metric where it is not time."""
-    words = f"{series.gpu} {series.label}"
+    """`nvidia-h200-quick-axpy-vector-block-256-n-1024`, with the metric where it is not time."""
+    words = f"{series.gpu} {series.profile} {series.label}"
     if series.metric != "time":
         words += f" {series.metric}"
     return re.sub(r"[^a-z0-9_.]+", "-", words.lower()).strip("-")
@@ -169,7 +176,8 @@ def draw(series: Series) -> Figure:
     for index, reason in series.anew:
         _mark(axes, when[index], f"accepted: {reason}", plots.GREY)
     plots.format_axis(axes, BY_UNIT.get(UNITS[series.metric], digits))
-    axes.set_title(f"{series.label} on {series.gpu}", fontsize=9, loc="left")
+    place = f"on {series.gpu}, {series.profile} profile"
+    axes.set_title(f"{series.label} {place}", fontsize=9, loc="left")
     axes.set_ylabel(series.metric.replace("_", " "))
     axes.tick_params(axis="x", rotation=20)
     low, high = min(series.values), max(series.values)

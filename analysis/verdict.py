@@ -71,6 +71,8 @@ class Comparison:
     problems: list[str]
     """Why the runs are not whole, a line each."""
     environment: list[Change]
+    suite: Suite
+    """The rule's view of the whole, on which its thresholds depend."""
 
     def of(self, verdict: Verdict) -> list[CaseVerdict]:
         return [case for case in self.cases if case.verdict == verdict]
@@ -124,7 +126,7 @@ def compare(base: Recording, new: Recording, accepted: Sequence[Acceptance] = ()
         if (names := sorted(family for family, told in others.items() if told == text))
     ]
     cases = [decided[name] for name in dict.fromkeys([*before, *after])]
-    return Comparison(base.name, new.name, models[0], cases, problems, around)
+    return Comparison(base.name, new.name, models[0], cases, problems, around, suite)
 
 
 def without_numbers(
@@ -198,8 +200,8 @@ def _other_profiles(base: Recording, new: Recording) -> dict[str, str]:
 
 def _across(found: CaseVerdict, profiles: str) -> CaseVerdict:
     """Between profiles no change is called one: other cases ran before this one in its process,
-    which can move its level. Standard and quick processes of one H200, minutes apart and with the
-    same machine code, are apart by 2% in two cases, all 5 processes from all 14."""
+    which can move its level. Standard and quick processes of H200s, with the same machine code, are
+    apart by 1.0% to 2.4% in five cases, all 5 processes from all 20."""
     if found.verdict not in ("SLOWER", "FASTER"):
         return found
     reason = f"other profiles ({profiles}): other cases ran before it, which can move its level"

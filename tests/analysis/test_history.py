@@ -35,13 +35,14 @@ def write(tmp_path: Path) -> Write:
         driver: str = "1.0",
         gpu: str = "Imaginary GPU",
         schema: int = SCHEMA,
+        profile: str = "quick",
     ) -> Path:
         folder = tmp_path / "runs" / gpu / f"run-{number:02}"
         for process in range(2):
             with Writer(folder / file_name(process, "f")) as writer:
                 device = {"name": gpu, "driver_version": driver, "attributes": {"a": 1}}
                 start = f"2000-01-{number + 1:02}T00:0{process}:00Z"
-                header = Run(schema, "f", process, start, "quick", [], device, {}, "0" * 16)
+                header = Run(schema, "f", process, start, profile, [], device, {}, "0" * 16)
                 writer.write(header)
                 for kernel, seconds in times.items():
                     time = seconds * (1 + RIPPLE[(number + process) % len(RIPPLE)])
@@ -81,13 +82,15 @@ def test_the_command_tells_and_draws(
     output = tmp_path / "figures"
     assert main(["history", str(month), "--output", str(output)]) == 1
     text = capsys.readouterr().out
-    assert text.startswith("20 runs, 3 series (a case on a GPU model), 2 with a change of level, 1")
+    first = text.splitlines()[0]
+    assert first.startswith("20 runs, 3 series (a case on a GPU model in one profile), 2 with a ch")
+    assert "too few" not in text
     assert "run-10 (2000-01-11T00:00:00Z) on Imaginary GPU: 2 cases" in text
     assert "changed: driver_version 1.0 → 2.0" in text
     assert sorted(path.name for path in output.glob("*.svg")) == [
-        f"imaginary-gpu-f-{name}-n-8.svg" for name in ("fast", "flat", "slow")
+        f"imaginary-gpu-quick-f-{name}-n-8.svg" for name in ("fast", "flat", "slow")
     ]
-    assert "driver_version" in (output / "imaginary-gpu-f-slow-n-8.svg").read_text()
+    assert "driver_version" in (output / "imaginary-gpu-quick-f-slow-n-8.svg").read_text()
 
 
 def test_json(month: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +131,28 @@ def test_gpu_models_have_series_of_their_own(write: Write, tmp_path: Path) -> No
     found = history(tmp_path / "runs")
     assert [series.gpu for series in found.series] == ["Imaginary GPU", "Other GPU"]
     assert not found.changed
-    assert slug(found.series[1]) == "other-gpu-f-k-n-8"
+    assert slug(found.series[1]) == "other-gpu-quick-f-k-n-8"
+
+
+def test_profiles_have_series_of_their_own(write: Write, tmp_path: Path) -> None:
+    """Other cases run before it in another profile, and can move its level."""
+    for number in range(16):
+        quick = number >= 8
+        write(number, {"k": 1.02e-3 if quick else 1e-3}, profile="quick" if quick else "standard")
+    found = history(tmp_path / "runs")
+    assert [series.profile for series in found.series] == ["standard", "quick"]
+    assert not found.changed
+
+
+@pytest.mark.parametrize(("runs", "code"), [(1, 2), (5, 2), (6, 0)])
+def test_too_few_runs_show_nothing(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: int, code: int
+) -> None:
+    for number in range(runs):
+        write(number, {"x": 1e-3, "y": 1e-3})
+    assert main(["history", str(tmp_path / "runs")]) == code
+    told = "2 series have fewer than 6 runs: too few to show a change" in capsys.readouterr().out
+    assert told == (code == 2)
 
 
 def test_one_odd_run_is_no_change() -> None:
@@ -271,12 +295,12 @@ def test_copies_directories_and_broken_links_cost_their_run_only(write: Write, c
 
 
 def test_a_case_that_fails_in_the_newest_run_is_a_regression(write: Write, capsys) -> None:
-    for number in range(3):
+    for number in range(6):
         folder = write(number, {"x": 1e-3, "y": 1e-3})
     path, lines = _lines(folder)
     failed = b'{"kind":"case","family":"f","kernel":"x","params":{"n":8},"status":"failed"}\n'
     path.write_bytes(b"".join([lines[0], failed, *lines[2:]]))
     assert main(["history", str(folder.parents[1])]) == 1
     assert "FAILING in the newest run on Imaginary GPU: f/x[n=8]" in capsys.readouterr().out
-    write(3, {"x": 1e-3, "y": 1e-3})
+    write(6, {"x": 1e-3, "y": 1e-3})
     assert main(["history", str(folder.parents[1])]) == 0

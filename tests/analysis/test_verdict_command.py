@@ -50,6 +50,23 @@ def test_text(mixed: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> Non
     assert "f/slow[n=8]  +10.00% (time 1.00 ms → 1.10 ms)  same machine code" in text
 
 
+@pytest.mark.parametrize(("noisy", "strict"), [(71, False), (72, True)])
+def test_a_noisy_suite_says_that_its_thresholds_are_wider(
+    run: Callable[..., Path], capsys: pytest.CaptureFixture[str], noisy: int, strict: bool
+) -> None:
+    def cases(process: int) -> list[Case]:
+        kernels = [timed(f"k{i}", 1e-3 * (1 + 0.01 * (process % 3))) for i in range(noisy)]
+        return both(*kernels, timed("equal"))(process)
+
+    runs = str(run("base", cases)), str(run("new", cases))
+    assert main(["verdict", *runs]) == 2
+    told = f"{noisy} of {noisy + 1} cases spread over 0.45%" in capsys.readouterr().out
+    assert told == strict
+    main(["verdict", *runs, "--json"])
+    suite = json.loads(capsys.readouterr().out)["suite"]
+    assert suite == {"cases": noisy + 1, "noisy": noisy, "quiet": not strict}
+
+
 def test_many_lost_cases_share_a_line_and_the_summary_comes_again(
     run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
