@@ -1,0 +1,91 @@
+"""The documents' figures are those of the recorded runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis import counters
+from analysis.model import scoring
+from results.store import load
+
+DOCS = Path(__file__).parents[1] / "docs"
+RECORDED = "nvidia-h200"
+
+
+def document(name: str) -> str:
+    """A page as one line, so that a figure may stand on either side of a line's end."""
+    return " ".join((DOCS / name).read_text().split())
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    return analysis.frame(RECORDED)
+
+
+def test_latencies(rows: pd.DataFrame):
+    text = document("latency.md")
+    chase = rows[(rows["family"] == "memory") & (rows["kernel"] == "chase")]
+    l1 = chase[(chase["cache"] == "ca") & (chase["bytes"] == 64 << 10)]["latency_cycles"].item()
+    near = chase[(chase["cache"] == "cg") & (chase["bytes"] == 2 << 20)]["latency_cycles"].item()
+    dram = chase[chase["bytes"] >= 128 << 20]["latency_cycles"]
+    assert f"| L1 | {l1:.1f} | to 192 KiB" in text
+    assert f"| near L2 | {near:.0f} |" in text
+    assert f"| DRAM | {dram.min():.0f} to {dram.max():.0f} | from 128 MiB" in text
+
+
+def test_latency_under_load(rows: pd.DataFrame):
+    probes = rows[(rows["family"] == "loaded_latency") & (rows["width"] == 4)]
+    probes = probes.sort_values("utilisation").set_index("utilisation")["latency_cycles"]
+
+    def at(share: float) -> str:
+        place = (probes.index.to_series() - share).abs().idxmin()
+        return f"{probes[place]:,.0f} at {place:.0%}"
+
+    told = f"takes {probes.iloc[0]:.0f} cycles idle, {at(0.55)} of its peak, {at(0.88)} and {at(1)}"
+    assert told in document("latency.md")
+
+
+@pytest.mark.thorough
+def test_scores_of_the_models():
+    text = document("model.md")
+    scores = {
+        (s.group, s.model): s for s in scoring.scores(scoring.points(RECORDED)) if not s.curve
+    }
+    for title, group in {
+        "**bound by memory**": scoring.MEMORY_BOUND,
+        "one load and FMAs, DRAM": "mixed in dram",
+        "the same in L2": "mixed in l2",
+        "the same in L1": "mixed in l1",
+        "AXPY with extra FMAs": "axpy with FMAs",
+    }.items():
+        little, queueing = scores[group, "little"], scores[group, "queueing"]
+        assert f"| {title} | {queueing.cases} |" in text
+        row = text.split(f"| {title} |")[1].split(" | | ")[0]
+        for score in (little, queueing):
+            assert f"{_two(score.mean_relative_error)}, {_two(score.maximum_relative_error)}" in row
+    waves = scores["waves", "waves"]
+    assert f"is off by {waves.mean_relative_error:.1%}, at most" in text
+
+
+def _two(share: float) -> str:
+    """Two digits: 2.1%, 33%."""
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+
+
+def test_counters_beside_the_record():
+    text = document("method.md")
+    recording = load(RECORDED)
+    rows = counters.table(recording)
+    found = counters.suspects(rows, float(recording.device["l2_bytes"]))
+    streaming = [row for row in rows.to_dict("records") if counters.streaming(row)]
+    assert f"{len(rows)} cases of {rows['family'].nunique()} families" in text
+    assert f"All {len(streaming)} cold streaming cases" in text
+    assert not [item for item in found if item.kind == "bytes"]
+    lower = [item for item in found if item.kind == "residency"]
+    assert f"over 10% fewer in {len(lower)} cases" in text
+    for words in ("all blocks start together", "blocks are short", "blocks take unequally long"):
+        assert f"{words} ({sum(item.cause.startswith(words) for item in lower)}" in text
