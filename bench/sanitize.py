@@ -14,11 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from bench import families
+from bench import device, families
 from kernels.races import FAULTS, GIVES_UP, ON_PURPOSE, Expected, Fault
 from results.errors import UserError, in_one_line
 from results.shell import Parser, guarded
@@ -30,8 +30,9 @@ JOBS = 12
 """Runs at a time: a tool keeps one core busy and the device hardly at all."""
 PRINTED = 10_000
 """Reports that a tool may print, more than any family gives cause for."""
-RAN = " cases on the GPU: "
-"""In the last line of `bench check`: a tool has nothing to say of kernels that did not run."""
+RAN = r"(\d+) cases on the GPU: (\d+) wrong, (\d+) skipped$"
+"""The last line of `bench check` where none was left out: a tool has nothing to say of kernels that
+did not run."""
 ENDED = "ran: "
 """How a planted fault begins its line when it has come to its end."""
 RACE = r"^=+ (Error|Warning): Race reported between \w+ access at (.+)"
@@ -55,6 +56,10 @@ class Findings:
     """Reports that name a kernel."""
     failed: frozenset[str] = frozenset()
     """Kernels of which a case failed by our own check."""
+    failures: int = 0
+    """Cases that failed by it."""
+    code: int = 0
+    """Exit code of the command, negative for a signal."""
 
     @property
     def verdict(self) -> str:
@@ -78,18 +83,27 @@ def parse(output: str) -> Findings:
         kernels[name] = "error" if "error" in (severity, kernels.get(name)) else "warning"
     report = re.search(f"{RACE}|{PLACED}", output, re.M)
     first = report.group().splitlines()[0].lstrip("= ") if report else ""
-    failed = frozenset(re.findall(r"^  \w+ (\w+)\[.*\]: failed: ", output, re.M))
-    race = re.search(r"RACECHECK SUMMARY: .*\((\d+) errors?, (\d+) warnings?\)", output)
-    plain = re.search(r"ERROR SUMMARY: (\d+) errors?", output)
-    if found := race or plain:
-        errors, warnings = int(found.group(1)), int(race.group(2)) if race else 0
-        return Findings(errors, warnings, first, True, kernels, len(reports), failed)
-    return Findings(0, 0, first, False, kernels, len(reports), failed)
+    failed = re.findall(r"^  \w+ (\w+)\[.*\]: failed: ", output, re.M)
+    # Of a process and its children each has a summary, or all have one together.
+    counts = re.findall(r"RACECHECK SUMMARY: .*\((\d{1,9}) errors?, (\d{1,9}) warnings?\)", output)
+    counts += [
+        (many, "0") for many in re.findall(r"ERROR SUMMARY: (\d{1,9}) errors?$", output, re.M)
+    ]
+    return Findings(
+        errors=sum(int(errors) for errors, _ in counts),
+        warnings=sum(int(warnings) for _, warnings in counts),
+        first=first,
+        complete=bool(counts) and "Internal Sanitizer Error" not in output,
+        kernels=kernels,
+        named=len(reports),
+        failed=frozenset(failed),
+        failures=len(failed),
+    )
 
 
 def function_name(place: str) -> str:
     """The function's own name in `kernels::meeting::programs::later[abi:v1](int)+0x60`."""
-    name = re.search(r"(\w+)(?:[\[(<+]|$)", place)
+    name = re.search(r"([\w$.]+)(?:[\[(<+>]|$)", place)
     return name.group(1) if name else place
 
 
@@ -127,22 +141,26 @@ def run_tool(command: Sequence[str]) -> tuple[Findings, str]:
             cwd=ROOT,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         return Findings(0, 0, "", complete=False), f"no end within {TIMEOUT_S} s"
+    except OSError as error:
+        raise UserError(f"{command[0]} does not run ({error.strerror}): {REMEDY}") from None
     own = [line for line in done.stdout.splitlines() if line and not line.startswith("=====")]
     own = own or done.stderr.strip().splitlines() or [""]
-    return parse(done.stdout + done.stderr), own[-1].strip()
+    return replace(parse(done.stdout + done.stderr), code=done.returncode), own[-1].strip()
 
 
 def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> int:
     """Everything; 0 where all is as expected, 2 where not.
 
     Raises:
-        UserError: an unknown family, or no compute-sanitizer.
+        UserError: an unknown family, no usable GPU, or no compute-sanitizer.
     """
     chosen = families.select(wanted)
+    device.usable()
     sanitizer = find()
     watched = [(tool, family) for tool in TOOLS for family in chosen]
 
@@ -183,7 +201,12 @@ def _of_family(
     seen = [f"{verdict} in {name}" for name, verdict in found.kernels.items()]
     seen += [f"{unnamed} reports without a kernel"] if unnamed > 0 else []
     seen += [f"{name} failed" for name in sorted(found.failed - may_fail)]
-    seen += [] if RAN in said else ["no end of the check"]
+    ran = re.match(RAN, said)
+    cases, wrong, skipped = map(int, ran.groups()) if ran else (0, 0, 0)
+    if cases == skipped or wrong != found.failures:
+        seen.append("a check that did not run to its end")
+    if found.code not in (0, 2):  # 2: a case was wrong
+        seen.append(f"exit code {found.code}")
     seen += [] if found.complete else ["no summary of the tool"]
     should = [f"{verdict} in {name}" for name, verdict in wanted.items()]
     label = f"{tool} {family}"
@@ -222,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(arguments: Sequence[str] | None) -> int:
     parser = Parser(prog="python -m bench.sanitize", description=__doc__)
-    parser.add_argument("--family", nargs="*", help="families to check; all where left out")
+    parser.add_argument("--family", nargs="+", help="families to check; all where left out")
     parser.add_argument("--fault", choices=FAULTS, help="run this planted fault and nothing else")
     options = parser.parse_args(arguments)
     if options.fault:
@@ -233,6 +256,7 @@ def _command(arguments: Sequence[str] | None) -> int:
 def _run_fault(fault: Fault) -> int:
     from numba.cuda.cudadrv.driver import CudaAPIError
 
+    device.usable()
     try:
         print(f"{ENDED}{fault.run()}")
     except CudaAPIError as error:  # what a checker does with a launch that it has found faulty

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,63 @@ def test_a_bad_access_is_an_error():
     assert found.first == "Invalid __shared__ read of size 4 bytes"
 
 
+def test_the_summaries_of_all_processes_count():
+    found = parse("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 3 errors\n")
+    assert (found.errors, found.verdict) == (3, "error")
+    assert parse(RACE + WARNED).errors == 1
+    assert parse(RACE + WARNED).warnings == 2
+    assert parse("========= Internal Sanitizer Error\n" + CLEAN).verdict == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("said", "failures", "code", "good"),
+    [
+        ("36 cases on the GPU: 0 wrong, 0 skipped", 0, 0, True),
+        ("36 cases on the GPU: 0 wrong, 35 skipped", 0, 0, True),
+        ("36 cases on the GPU: 0 wrong, 36 skipped", 0, 0, False),
+        ("0 cases on the GPU: 0 wrong, 0 skipped", 0, 0, False),
+        ("4 cases on the GPU: 0 wrong, 0 skipped, 32 left out: 1 s were over", 0, 2, False),
+        ("36 cases on the GPU: 7 wrong, 0 skipped", 0, 2, False),
+        ("36 cases on the GPU: 0 wrong, 0 skipped", 0, -11, False),
+        ("Traceback", 0, 1, False),
+    ],
+)
+def test_clean_is_what_ran_and_was_right(
+    monkeypatch: pytest.MonkeyPatch, tool: Tool, said: str, failures: int, code: int, good: bool
+):
+    found = replace(parse(CLEAN), failures=failures, code=code)
+    run_tool = sanitize.run_tool
+    monkeypatch.setattr(
+        sanitize,
+        "run_tool",
+        lambda command: run_tool(command) if "--fault" in command else (found, said),
+    )
+    assert sanitized("axpy")[0] == (0 if good else 2)
+
+
+def test_a_tool_that_does_not_start_or_speaks_no_utf8(tmp_path: Path):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_bytes(b"no program")
+    tool.chmod(0o755)
+    with pytest.raises(UserError, match=r"does not run .*pip install"):
+        sanitize.run_tool([str(tool)])
+    tool.write_bytes(b"#!/bin/sh\nprintf '\\377\\376\\n'; exit 5\n")
+    found, said = sanitize.run_tool([str(tool)])
+    assert (found.complete, found.code, said) == (False, 5, "\ufffd\ufffd")
+
+
+def test_without_a_gpu_it_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def usable() -> None:
+        raise UserError("no NVIDIA driver")
+
+    monkeypatch.setattr(sanitize.device, "usable", usable)
+    for arguments in (["--family", "axpy"], ["--fault", "missing syncwarp"]):
+        assert sanitize.main(arguments) == 3
+        assert capsys.readouterr().err == "warpgauge: no NVIDIA driver\n"
+
+
 def test_silence_is_clean_only_with_a_summary():
     assert parse(CLEAN) == Findings(0, 0, "")
     assert parse(CLEAN).verdict == "clean"
@@ -115,6 +173,7 @@ def test_silence_is_clean_only_with_a_summary():
 def test_one_line_with_the_remedy_where_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
+    monkeypatch.setattr(sanitize.device, "usable", lambda: None)
     monkeypatch.setattr(sanitize.shutil, "which", lambda name: None)
     monkeypatch.setattr(sanitize, "_in_packages", lambda: None)
     assert sanitize.main(["--family", "exchange"]) == 3
@@ -149,6 +208,8 @@ def test_cases_that_fail_under_a_tool_are_named():
         ("kernels::contention::winner[abi:v5,cw51c](long long)+0x1c0", "winner"),
         ("void cub::reduce<float, int>(T1 *)+0x20", "reduce"),
         ("a(int)+0x8 [4032 hazards]", "a"),
+        ("<unknown>+0x60", "unknown"),
+        ("reduce4$1[abi:v1](int)+0x60", "reduce4$1"),
     ],
 )
 def test_a_functions_own_name(place: str, name: str):
@@ -201,10 +262,12 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
         output = outputs.get((tool, command[-1]), CLEAN)
         if fault and output != NOT_RUN:
             return parse(output), "ran: 256 ones add up to 256"
-        return parse(
-            output
-        ), "no CUDA device" if output == NOT_RUN else "7 cases on the GPU: 0 wrong"
+        if output == NOT_RUN:
+            return parse(output), "no CUDA device"
+        found = parse(output)
+        return found, f"7 cases on the GPU: {found.failures} wrong, 0 skipped"
 
+    monkeypatch.setattr(sanitize.device, "usable", lambda: None)
     monkeypatch.setattr(sanitize, "find", lambda: "compute-sanitizer")
     monkeypatch.setattr(sanitize, "run_tool", run_tool)
     return outputs
@@ -253,7 +316,7 @@ def test_a_report_is_shown_with_its_own_words(tool: Tool):
         (("memcheck", "reduction"), UNNAMED, "clean, not 1 reports without a kernel"),
         (("memcheck", "launch"), BROKEN, "error in broken, not error in broken, 1 reports without"),
         (("initcheck", "reduction"), "killed", "should be clean, not no summary of the tool"),
-        (("initcheck", "reduction"), NOT_RUN, "should be clean, not no end of the check"),
+        (("initcheck", "reduction"), NOT_RUN, "clean, not a check that did not run to its end"),
         (("racecheck", "reduction"), GAVE_UP, "not atomic_barrier failed"),
         (("racecheck", "exchange"), CLEAN, "should be error in exchange, not clean"),
         (("racecheck", "exchange"), WARNED, "error in exchange, not warning in missing_syncwarp"),
@@ -293,6 +356,7 @@ def test_a_fault_that_ends_the_launch_says_so(
     def run() -> str:
         raise CudaAPIError(719, "unspecified launch failure")
 
+    monkeypatch.setattr(sanitize.device, "usable", lambda: None)
     fault = replace(FAULTS["missing syncwarp"], run=run)
     monkeypatch.setitem(FAULTS, "missing syncwarp", fault)
     assert sanitize.main(["--fault", "missing syncwarp"]) == 0
