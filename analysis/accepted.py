@@ -6,7 +6,7 @@ A verdict across an accepted change starts from the accepted level, and history 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Acceptance(msgspec.Struct, frozen=True, omit_defaults=True):
     new: str
     """Names of the runs that showed it."""
     metric: str | None = None
-    ratio: float | None = None
+    ratio: Annotated[float, msgspec.Meta(gt=1e-9)] | None = None
     """NEW over BASE in that metric; absent where the case newly failed."""
 
     @property

@@ -222,7 +222,7 @@ def theory(cases: int = 500, side: int = MINIMUM) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the false alarms of a run, or those to expect in theory; exit code 0, or 3: no run."""
+    """Print the false alarms of a run, or those to expect in theory; 2: the run is not whole."""
     return guarded(lambda: _run(argv))
 
 
@@ -233,6 +233,10 @@ def _run(argv: Sequence[str] | None) -> int:
     parser.add_argument("--suites", type=int, default=1000, help="comparisons to resample")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args(argv)
+    if arguments.side < MINIMUM:
+        raise UserError(f"--side {arguments.side}: a verdict needs {MINIMUM} processes a side")
+    if arguments.suites < 1:
+        raise UserError(f"--suites {arguments.suites}: at least one is drawn")
     if arguments.RUN is None:
         print(theory(side=arguments.side))
         return 0
@@ -240,7 +244,9 @@ def _run(argv: Sequence[str] | None) -> int:
     cases = series(recording)
     print(f"{recording.device.get('name')}, {len(recording.processes)} processes recorded")
     print(tell(resample(cases, arguments.side, arguments.suites, arguments.seed)))
-    return 0
+    for problem in recording.problems:
+        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
+    return 2 if recording.problems else 0
 
 
 if __name__ == "__main__":

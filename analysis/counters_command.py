@@ -67,8 +67,12 @@ def counters(arguments: argparse.Namespace) -> int:
             raise no_such("family with counters", arguments.family, known)
     rows = table(recording, found)
     l2_bytes = recording.device.get("l2_bytes")
-    named = suspects(rows, float(l2_bytes) if isinstance(l2_bytes, int | float) else 0.0)
-    problems = [f"{item.family}: {problem}" for item in found for problem in item.problems]
+    problems = []
+    if not isinstance(l2_bytes, int | float):
+        problems.append("the size of L2 is not recorded: missing writes are not judged")
+        l2_bytes = math.inf
+    named = suspects(rows, l2_bytes)
+    problems += [f"{item.family}: {problem}" for item in found for problem in item.problems]
     problems += strangers(recording, found)
     if arguments.json:
         objects = [_object(row) for row in rows.to_dict("records")]

@@ -2,14 +2,19 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from analysis.model import MODELS, Launch, Parameters, Prediction, advise
 from analysis.model.published import ARCHITECTURE, Comparison, compare, published_parameters
 from analysis.occupancy import occupancy
 from results.errors import UserError
 from results.shell import no_such
-from results.store import baselines
+from results.store import Recording, baselines
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def add_commands(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,16 +70,24 @@ def parameters_for(gpu: str) -> Parameters:
 
 
 def run_model(args: argparse.Namespace) -> int:
-    """Print every model's errors on a run's scored cases. Always 0."""
-    from analysis.model.scoring import points, scores
+    """Print every model's errors on a run's scored cases; 2 where the run is not whole.
 
-    found = points(args.run_)
+    Raises:
+        UserError: the run cannot be read, or has nothing to score or to take parameters from.
+    """
+    from analysis.frame import frame
+    from analysis.model.scoring import points, scores
+    from results.store import load
+
+    recording = load(args.run_)
+    table = frame(recording)
+    found = points(recording, table=table)
     if not found:
         raise UserError(f"{args.run_} has no case that a model is scored on: record occupancy")
     result = scores(found)
     if args.json:
         print(json.dumps([asdict(score) for score in result], indent=2))
-        return 0
+        return _whole(recording, table)
     print("error of the predicted throughput over the launch, mean and maximum of its magnitude")
     print(f"{'cases':34} {'number':>6}  {'model':9} {'mean':>6} {'max':>6}  worst case")
     for score in result:
@@ -95,7 +108,17 @@ def run_model(args: argparse.Namespace) -> int:
                 f"{_warps(score.warps_to_90_predicted):>9}  "
                 f"{score.mean_relative_error:6.1%} {score.maximum_relative_error:6.1%}"
             )
-    return 0
+    return _whole(recording, table)
+
+
+def _whole(recording: Recording, table: "pd.DataFrame") -> int:
+    """Say what is not whole about the run; the exit code."""
+    from analysis.frame import problems
+
+    broken = problems(recording, table)
+    for problem in broken:
+        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
+    return 2 if broken else 0
 
 
 def _warps(warps: float | None) -> str:

@@ -125,4 +125,6 @@ def clock_bound(case: Case, seconds: float, device: dict[str, Any]) -> bool:
     moved = 0 if case.cache_resident else case.work.bytes_read + case.work.bytes_written
     if not moved:
         return True
-    return isinstance(peak, int | float) and moved / peak < TRAFFIC_SHARE * seconds
+    if not isinstance(peak, int | float) or not peak:
+        return False
+    return bool(moved / peak < TRAFFIC_SHARE * seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +18,8 @@ from results.errors import UserError
 from results.store import load
 
 ORDER = ("SLOWER", "FASTER", "AMBIGUOUS", "NO_DATA", "SAME")
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What a reason may hold and XML 1.0 may not."""
 SCREEN = 40
 """Lines of text from which the summary is repeated at the end, where a terminal stands."""
 FEW = 3
@@ -293,4 +296,7 @@ def as_junit(found: Comparison) -> bytes:
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
+    for element in root.iter():
+        for name, text in element.items():
+            element.set(name, NOT_XML.sub("\ufffd", text))
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))

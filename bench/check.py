@@ -37,7 +37,7 @@ class _NoClock:
 def check(
     wanted: list[str] | None, index: int, profile: str | None, seconds: float = math.inf
 ) -> int:
-    """Print a line a case; 0 where all are right, 2 where one is wrong.
+    """Print a line a case; 0 where all are right, 2 where one is wrong or was left out.
 
     No further case is begun after so many seconds; the last line says how many were left out.
 
@@ -69,7 +69,7 @@ def check(
     where = "in numba's simulator" if SIMULATOR else "on the GPU"
     late = f", {left} left out: {seconds:g} s were over" if left else ""
     print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped{late}")
-    return 2 if wrong else 0
+    return 2 if wrong or left else 0
 
 
 def _checked(case: Case, bench: Bench) -> schema.Case:

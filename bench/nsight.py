@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import fsum
+from math import fsum, isfinite
 from pathlib import Path
 
 from results.counters import COUNTERS, CaseCounters
@@ -45,6 +45,7 @@ UNITS = {
 """Its units, old and new spelling, in ours; of a count the name says nothing more."""
 NUMBER = re.compile(r"[-+]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][-+]?\d+)?")
 LABEL = re.compile(r'\w+/\w+\[[^\]"]*\]')
+KERNEL = "Kernel Name"
 RANGES = "Push/Pop_Range"
 """In the name of the column that lists the NVTX ranges around a launch, outermost first."""
 
@@ -137,7 +138,12 @@ def parse(text: str) -> Output:
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
         return Output(problems=[*problems, "the profiler wrote no table"])
-    header, *body = csv.reader(line for line in lines[start:] if line.startswith('"'))
+    try:
+        header, *body = csv.reader(line for line in lines[start:] if line.startswith('"'))
+    except csv.Error as error:
+        return Output(problems=[*problems, f"its table is no CSV: {error}"])
+    if KERNEL not in header:
+        return Output(problems=[*problems, f"its table has no column '{KERNEL}'"])
     rows = [dict(zip(header, row, strict=True)) for row in body if len(row) == len(header)]
     launches = _launches(rows, header)
     if torn or len(rows) < len(body):
@@ -163,7 +169,7 @@ def _launch(row: dict[str, str], metrics: dict[str, tuple[str, str]]) -> Launch:
     labels = LABEL.findall(ranges)
     read = {name: _number(text, unit) for name, (text, unit) in metrics.items()}
     return Launch(
-        row["Kernel Name"],
+        row[KERNEL],
         labels[-1] if labels else None,
         {name: value for name, value in read.items() if value is not None},
     )
@@ -174,7 +180,8 @@ def _number(text: str, unit: str) -> float | None:
     text = text.strip()
     if not NUMBER.fullmatch(text) or (unit not in UNITS and unit[-4:] in ("byte", "cond")):
         return None
-    return float(text.replace(",", "")) * UNITS.get(unit, 1.0)
+    value = float(text.replace(",", "")) * UNITS.get(unit, 1.0)
+    return value if isfinite(value) and value >= 0 else None
 
 
 def add_up(launches: Iterable[Launch], metrics: dict[str, str]) -> list[CaseCounters]:
@@ -212,6 +219,7 @@ def _ask(ncu: str, *arguments: str) -> str:
             [ncu, *arguments],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=QUERY_S,
             env=environment(),
         )

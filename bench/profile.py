@@ -149,6 +149,7 @@ def _run(command: list[str], show: Callable[[str], None]) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
         start_new_session=True,  # so that ending it ends the profiled program too
     )
     limit = FAMILY_SECONDS + ENDED_SECONDS

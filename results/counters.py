@@ -269,4 +269,10 @@ def _read(path: Path) -> FamilyCounters:
             f"{path} is of another family ({found.family}) or holds a case twice; delete it, or "
             "profile again with 'make profile'"
         )
+    unknown = {name for case in found.cases for name in case.counters} - COUNTERS.keys()
+    if unknown:
+        raise UserError(
+            f"{path} has counters that this version does not know ({', '.join(sorted(unknown))}); "
+            "delete it, or profile again with 'make profile'"
+        )
     return found

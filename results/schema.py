@@ -60,6 +60,10 @@ class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, lt=1e6)]
 """A time that was measured: over zero, and no launch takes days."""
+Hertz = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
+Vector = Annotated[list[float], msgspec.Meta(min_length=1)]
+Moment = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d(T|$)")]
+"""UTC, ISO 8601."""
 
 
 class Samples(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +75,7 @@ class Samples(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why sampling ended."""
     cache: Literal["cold", "warm"]
     """cold: L2 was flushed before each sample."""
-    sm_clock_hz: list[float] | None = None
+    sm_clock_hz: list[Hertz] | None = None
     """SM clock during the samples in which it could be read, Hz; absent where in none."""
     launch_bound: int = 0
     """Samples set aside because the gate gave up before the host had queued everything."""
@@ -92,7 +96,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
     work: Work | None = None
     launch: Launch | None = None
     samples: Samples | None = None
-    metrics: dict[str, float | list[float]] = {}
+    metrics: dict[str, float | Vector] = {}
     """Read inside the kernel, by the names of results.metrics; a list holds one entry a sample,
     or a vector (a thread's, a block's, an SM's) where the metric's definition says so."""
     peer: bool = False
@@ -111,8 +115,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag
     family: str
     process: int
     """Index of the process, from 0: the unit of evidence."""
-    started: str
-    """UTC, ISO 8601."""
+    started: Moment
     profile: str
     argv: list[str]
     """The command, paths relative to the checkout."""

@@ -46,7 +46,7 @@ def guarded(
             sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"warpgauge: {error}", file=sys.stderr)
+        tell(f"warpgauge: {error}")
         return BAD_INPUT
     except BrokenPipeError:
         hush(sys.stdout)
@@ -56,16 +56,16 @@ def guarded(
         if error.filename is None:
             where = "the output"
             hush(sys.stdout)
-        print(f"warpgauge: cannot read or write {where}: {error.strerror}", file=sys.stderr)
+        tell(f"warpgauge: cannot read or write {where}: {error.strerror}")
         return BAD_INPUT
     except KeyboardInterrupt:
         return interrupted()
     except Exception as error:
         if missing := missing_package(error):
-            print(f"warpgauge: {missing}", file=sys.stderr)
+            tell(f"warpgauge: {missing}")
             return BAD_INPUT
-        traceback.print_exc()
-        print("warpgauge: internal error; please report it with the lines above", file=sys.stderr)
+        tell(traceback.format_exc().rstrip())
+        tell("warpgauge: internal error; please report it with the lines above")
         return INTERNAL
 
 
@@ -80,6 +80,15 @@ def missing_package(error: Exception) -> str:
         f"{sys.executable} has no package '{package}': 'make setup' installs all that is needed "
         "into .venv; another interpreter needs the dependencies in pyproject.toml"
     )
+
+
+def tell(text: str) -> None:
+    """A line on stderr. Where that takes none (a full disk), the exit code still says it: Python's
+    own would be 1, which means a regression."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        hush(sys.stderr)
 
 
 def hush(stream: TextIO | None) -> None:

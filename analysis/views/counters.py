@@ -40,7 +40,7 @@ def sources(data: RunData, rows: list[dict[Any, Any]]) -> tuple[str, ...]:
 def declared(data: RunData) -> Answer | None:
     """Whether every cold streaming case moves at DRAM what its kernel declares."""
     rows = [row for row in counted(data).to_dict("records") if counters.streaming(row)]
-    if not rows:
+    if not rows or not _l2(data):
         return None
     off = [counters.deviation(row, _l2(data)) for row in rows]
     odd = [

@@ -71,3 +71,19 @@ def test_theory_keeps_the_promise_where_it_is_made() -> None:
 def test_a_missing_run_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["no such run"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nvidia-h200-quick", "--side", "0"], "--side 0: a verdict needs 5 processes a side"),
+        (["--side", "-3"], "--side -3: a verdict needs 5"),
+        (["nvidia-h200-quick", "--suites", "0"], "--suites 0: at least one is drawn"),
+    ],
+)
+def test_numbers_that_ask_nothing_are_one_line(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line

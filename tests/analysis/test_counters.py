@@ -459,3 +459,22 @@ def test_answers_are_sentences_and_figures_draw(run, question):
 @pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)
 def test_a_run_without_counters_is_not_measured(record, question):
     assert question.answer(RunData(load(record([case for case, _ in WAITS])))) is None
+
+
+def test_a_device_that_does_not_tell_its_l2(run, capsys):
+    """What is not written may lie in an L2 of any size; reads are judged all the same."""
+    wrote, read = measured(), measured("unrolled")
+    pairs = (
+        (wrote, counted(wrote, dram_written=0.0)),
+        (read, counted(read, dram_read=1.2 * READ)),
+    )
+    folder = run(*pairs)
+    for path in folder.glob("*.jsonl"):
+        path.write_text(path.read_text().replace('"l2_bytes"', '"l2"'))
+    assert main(["counters", str(folder)]) == 2
+    told = capsys.readouterr()
+    assert "the size of L2 is not recorded: missing writes are not judged" in told.err
+    suspects = told.out.split("suspects")[1]
+    assert "axpy/unrolled" in suspects
+    assert "axpy/vector" not in suspects
+    assert view.declared(RunData(load(folder))) is None

@@ -6,10 +6,12 @@ import math
 
 import pytest
 
+from analysis.__main__ import main
 from analysis.model import MODELS, Launch, advise
 from analysis.model.published import ARCHITECTURE, compare, figures, published_parameters
 from analysis.model_command import add_commands, parameters_for
 from results.errors import UserError
+from results.store import BASELINES
 
 H100 = published_parameters("h100-pcie")
 
@@ -154,3 +156,12 @@ def test_a_persons_mistake_is_one_line(options):
 def test_unknown_gpu_names_the_known():
     with pytest.raises(UserError, match="a100-80gb"):
         parameters_for("a100-81gb")
+
+
+def test_a_run_that_is_not_whole_says_so(tmp_path, capsys):
+    for path in (BASELINES / "nvidia-h200").glob("0-*.jsonl"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    lines = (tmp_path / "0-occupancy.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "0-occupancy.jsonl").write_bytes(b"".join(lines[:-1]))
+    assert main(["model", str(tmp_path)]) == 2
+    assert "not whole: 0-occupancy.jsonl" in capsys.readouterr().err

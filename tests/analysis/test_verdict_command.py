@@ -155,6 +155,16 @@ def test_junit(mixed: tuple[str, str], tmp_path: Path) -> None:
     assert "+10.00%" in slow.get("message", "")
 
 
+def test_junit_of_a_reason_that_xml_cannot_hold(run: Callable[..., Path], tmp_path: Path) -> None:
+    base = run("base", timed())
+    new = run("new", bad("failed", reason="\x1b[31mit\x00 broke\x1b[0m"), started="2000-01-02")
+    path = tmp_path / "verdict.xml"
+    assert main(["verdict", str(base), str(new), "--junit", str(path)]) == 1
+    failure = ElementTree.parse(path).getroot().find(".//failure")
+    assert failure is not None
+    assert "\ufffd[31mit\ufffd broke" in failure.get("message", "")
+
+
 def test_accepting_starts_anew(
     mixed: tuple[str, str], run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

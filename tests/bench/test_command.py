@@ -6,6 +6,7 @@ import pytest
 
 from bench import check, families
 from bench.__main__ import main
+from kernels.compat import SIMULATOR
 from results.errors import UserError
 
 
@@ -47,3 +48,10 @@ def test_a_time_limit_that_is_none(seconds: str, capsys: pytest.CaptureFixture[s
 def test_a_family_that_is_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--family", "axpi"]) == 3
     assert "did you mean 'axpy'?" in capsys.readouterr().err
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_what_time_leaves_out_is_not_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--family", "identity", "--seconds", "1e-9"]) == 2
+    assert "4 left out" in capsys.readouterr().out

@@ -239,3 +239,22 @@ def test_recorded_output_cut_off_anywhere_loses_its_last_case_only():
         cases = add_up(output.launches, found.metrics)
         assert any("cut off" in problem or "no " in problem for problem in output.problems)
         assert cases == found.cases[: len(cases)]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "problem"),
+    [
+        ('"Kernel Name"', '"Kernel Names"', "has no column 'Kernel Name'"),
+        ('"","vector"', '"","' + "v" * 200_000 + '"', "is no CSV"),
+    ],
+)
+def test_a_table_of_another_kind_is_a_problem(good: str, bad: str, problem: str):
+    text = RAW.replace(good, bad)
+    assert text != RAW
+    (found,) = parse(text).problems
+    assert problem in found
+
+
+@pytest.mark.parametrize("number", ["1e999", "-5", "nan"])
+def test_what_counts_nothing_is_left_out(number: str):
+    assert nsight._number(number, "") is None

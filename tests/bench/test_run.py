@@ -24,7 +24,7 @@ from results.schema import Run
 from results.store import Writer, load
 
 FORK = multiprocessing.get_context("fork")
-HEADER = Run(1, "axpy", 0, "2026", "quick", [], {"name": "made up"}, {}, "0" * 16)
+HEADER = Run(1, "axpy", 0, "2026-01-01", "quick", [], {"name": "made up"}, {}, "0" * 16)
 
 
 def order(folder: Path) -> Order:

@@ -76,3 +76,10 @@ def test_every_counter_says_what_it_is():
         assert counter.unit in ("B", "s", "1")
         assert counter.meaning
         assert counter.metrics
+
+
+def test_a_counter_that_is_not_known_is_refused(tmp_path):
+    case = msgspec.structs.replace(FOUND.cases[0], counters={"case": 1.0})
+    counters.save(tmp_path / counters.FOLDER, msgspec.structs.replace(FOUND, cases=[case]))
+    with pytest.raises(UserError, match=r"does not know \(case\)"):
+        counters.load(tmp_path)

@@ -47,6 +47,19 @@ def test_an_output_on_a_full_disk_is_one_line():
     )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("error", ["UserError", "RuntimeError", "ModuleNotFoundError"])
+def test_errors_on_a_full_disk_keep_their_exit_code(error: str):
+    program = (
+        "import sys; from results.shell import guarded; from results.errors import UserError\n"
+        f"def command(): raise {error}('no')\n"
+        "sys.exit(guarded(command))"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stderr=full, check=False)
+    assert done.returncode == (BAD_INPUT if error == "UserError" else INTERNAL)
+
+
 def test_a_closed_output_is_no_fault():
     assert ended(">&-") == (0, "")
 

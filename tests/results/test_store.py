@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def header(process: int = 0, family: str = "axpy", gpu: str = "NVIDIA H200") -> Run:
-    return Run(1, family, process, "2026", "quick", [], {"name": gpu}, {}, "0" * 16)
+    return Run(1, family, process, "2026-01-01", "quick", [], {"name": gpu}, {}, "0" * 16)
 
 
 def case(n: int, family: str = "axpy") -> Case:
     return Case(family, "vector", {"n": n}, "ok")
 
 
-END = End("ok", "2026", 1.0)
+END = End("ok", "2026-01-01", 1.0)
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -126,7 +126,7 @@ def test_killing_the_writer_at_any_moment_keeps_every_finished_case(tmp_path: Pa
         from results.schema import Case, Run
         from results.store import Writer
         with Writer(Path(sys.argv[1])) as writer:
-            writer.write(Run(1, "axpy", 0, "2026", "quick", [], {"name": "x"}, {}, "0"))
+            writer.write(Run(1, "axpy", 0, "2026-01-01", "quick", [], {"name": "x"}, {}, "0"))
             for n in itertools.count():
                 writer.write(Case("axpy", "vector", {"n": n}, "ok", reason="x" * 5000))
                 print(n, flush=True)
@@ -173,7 +173,7 @@ def test_a_copy_of_a_process_is_no_further_process(tmp_path: Path):
 def test_the_latest_run_is_the_one_that_started_last(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("results.store.LOCAL", tmp_path)
     for name, started in (("zebra", "2026"), ("20270101T000000Z", "2027"), ("a", "2025")):
-        run = msgspec.structs.replace(header(), started=started)
+        run = msgspec.structs.replace(header(), started=f"{started}-01-01T00:00:00Z")
         write(tmp_path / "gpu" / name / "0-axpy.jsonl", run, case(1), END)
     assert resolve("latest").name == "20270101T000000Z"
 
@@ -187,8 +187,30 @@ def test_a_time_that_no_clock_gives_is_refused(tmp_path: Path, seconds: str):
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (b'"sm_clock_hz":[1e9]', b'"sm_clock_hz":[0.0]'),
+        (b'"sm_clock_hz":[1e9]', b'"sm_clock_hz":[-1e9]'),
+        (b'"latency_cycles":[4.0]', b'"latency_cycles":[]'),
+        (b'"started":"2026-01-01', b'"started":"yesterday'),
+    ],
+)
+def test_what_no_run_writes_is_refused(tmp_path: Path, good: bytes, bad: bytes):
+    samples = Samples([5e-6], "samples", "cold", sm_clock_hz=[1e9])
+    made = Case("axpy", "vector", {}, "ok", samples=samples, metrics={"latency_cycles": [4.0]})
+    path = write(tmp_path / "0-axpy.jsonl", header(), made, END)
+    text = path.read_bytes().replace(b"1000000000.0", b"1e9")
+    assert text.count(good) == 1
+    path.write_bytes(text.replace(good, bad))
+    with pytest.raises(UserError, match=r"line \d is malformed"):
+        load(path)
+
+
 def test_a_record_of_no_gpu_is_refused(tmp_path: Path):
-    path = write(tmp_path / "0-axpy.jsonl", Run(1, "axpy", 0, "", "quick", [], {}, {}, "0"), END)
+    path = write(
+        tmp_path / "0-axpy.jsonl", Run(1, "axpy", 0, "2026-01-01", "quick", [], {}, {}, "0"), END
+    )
     with pytest.raises(UserError, match="names no GPU"):
         load(path)
 
