@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +15,8 @@ from analysis.readings import sides
 from analysis.units import BY_UNIT, percent
 from analysis.verdict import CaseVerdict, Comparison, compare
 from results.errors import UserError
-from results.store import load
+from results.shell import no_such
+from results.store import Recording, load
 
 ORDER = ("SLOWER", "FASTER", "AMBIGUOUS", "NO_DATA", "SAME")
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,6 +39,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     )
     parser.add_argument("BASE", help="folder or file of records, or the name of a baseline")
     parser.add_argument("NEW", help="likewise")
+    parser.add_argument("--family", nargs="+", metavar="F", help="judge these alone")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--all", action="store_true", help=f"every case that is not SAME, not {MOST}")
     form.add_argument("--json", action="store_true", help="print JSON instead of text: every case")
@@ -66,7 +68,8 @@ def verdict(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: a run cannot be read, the GPU models differ, or the file cannot be written.
     """
-    found = compare(load(arguments.BASE), load(arguments.NEW), accepted.load())
+    base, new = (_only(load(run), arguments.family) for run in (arguments.BASE, arguments.NEW))
+    found = compare(base, new, accepted.load())
     print(as_json(found) if arguments.json else as_text(found, whole=arguments.all))
     if arguments.junit:
         try:
@@ -75,6 +78,19 @@ def verdict(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise UserError(f"cannot write {arguments.junit}: {error.strerror}") from None
     return found.exit_code
+
+
+def _only(recording: Recording, families: list[str] | None) -> Recording:
+    """The run as if it had these families alone.
+
+    Raises:
+        UserError: it lacks one of them.
+    """
+    for name in families or ():
+        if name not in recording.families:
+            raise no_such(f"family of {recording.name}", name, recording.families)
+    kept = [file for file in recording.files if not families or file.run.family in families]
+    return replace(recording, files=kept)
 
 
 def accept(arguments: argparse.Namespace) -> int:

@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="begin no case after S seconds",
     )
+    check.add_argument("--brief", action="store_true", help="a line a family, and what is wrong")
     check.set_defaults(command=_check)
 
     profile = commands.add_parser(
@@ -108,7 +109,9 @@ def _relative(word: str) -> str:
 def _check(options: argparse.Namespace) -> int:
     from bench.check import check
 
-    return check(options.family, options.device, options.profile, options.seconds)
+    return check(
+        options.family, options.device, options.profile, options.seconds, brief=options.brief
+    )
 
 
 def _profile(options: argparse.Namespace) -> int:

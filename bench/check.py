@@ -35,9 +35,15 @@ class _NoClock:
 
 
 def check(
-    wanted: list[str] | None, index: int, profile: str | None, seconds: float = math.inf
+    wanted: list[str] | None,
+    index: int,
+    profile: str | None,
+    seconds: float = math.inf,
+    brief: bool = False,
 ) -> int:
     """Print a line a case; 0 where all are right, 2 where one is wrong or was left out.
+
+    `brief`: a line a family, and one for each case that is not right or was skipped on the GPU.
 
     No further case is begun after so many seconds; the last line says how many were left out.
 
@@ -50,22 +56,31 @@ def check(
     end = time.monotonic() + seconds
     for name in chosen:
         bench = make(name)
+        before = count, wrong, skipped
         for case in _cases(name, profile, bench):
             if time.monotonic() > end:
                 left += 1
                 continue
             if SIMULATOR and case.kernel.simulator:
-                print(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
+                if not brief:
+                    print(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
                 skipped += 1
                 continue
             record = _checked(case, bench)
             count += 1
             if record.status == "ok":
-                print(f"  {name} {case.label}: right")
+                if not brief:
+                    print(f"  {name} {case.label}: right")
             else:
                 print(f"  {name} {case.label}: {record.status}: {record.reason}")
                 skipped += record.status == "skipped"
                 wrong += record.status == "failed"
+        if brief:
+            print(
+                f"  {name}: {count - before[0]} cases, {wrong - before[1]} wrong, "
+                f"{skipped - before[2]} skipped",
+                flush=True,
+            )
     where = "in numba's simulator" if SIMULATOR else "on the GPU"
     late = f", {left} left out: {seconds:g} s were over" if left else ""
     print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped{late}")

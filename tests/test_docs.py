@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import geometric_mean
 
 import pandas as pd
 import pytest
@@ -69,6 +70,33 @@ def test_scores_of_the_models():
             assert f"{_two(score.mean_relative_error)}, {_two(score.maximum_relative_error)}" in row
     waves = scores["waves", "waves"]
     assert f"is off by {waves.mean_relative_error:.1%}, at most" in text
+
+
+def test_reductions_beside_cub(rows: pd.DataFrame):
+    text = document("reductions.md")
+    sums = rows[
+        (rows["family"] == "reduction") & (rows["dtype"] == "float32") & (rows["op"] != "max")
+    ]
+    best = []
+    for n, of_size in sums.groupby("n"):
+        ours = of_size[~of_size["peer"].astype(bool) & of_size["ratio_to_peer"].notna()]
+        cub = of_size[of_size["kernel"] == "cub"]
+        if ours.empty or cub.empty:
+            continue
+        first = ours.loc[ours["ratio_to_peer"].idxmax()]
+        last_block = ours[ours["kernel"] == "last_block"]["ratio_to_peer"].max()
+        best.append(first["ratio_to_peer"])
+        figures = f"{_micro(first)} | {first['ratio_to_peer']:.3f} | {last_block:.3f} |"
+        exponent = int(n).bit_length() - 1
+        assert f"| 2^{exponent} | {_micro(cub.iloc[0])} | `{first['kernel']}` | {figures}" in text
+    spread = f"{min(best):.3f} to {max(best):.2f} times CUB's speed, {geometric_mean(best):.2f} in"
+    assert spread in text
+
+
+def _micro(row: pd.Series) -> str:
+    """µs, three digits or one after the point."""
+    seconds = row["median_seconds"] * 1e6
+    return f"{seconds:.2f}" if seconds < 10 else f"{seconds:.1f}"
 
 
 def _two(share: float) -> str:

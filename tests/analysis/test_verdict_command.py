@@ -189,3 +189,13 @@ def test_an_accepted_failure_is_none(
     assert main(["accept", base, new, "--case", "f/k[n=8]", "--reason", "gone"]) == 0
     assert main(["verdict", base, new]) == 0
     capsys.readouterr()
+
+
+def test_families_may_be_judged_alone(
+    run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, new = run("base", timed()), run("new", timed(seconds=1.1e-3), started="2000-01-02")
+    assert main(["verdict", str(base), str(new), "--family", "f"]) == 1
+    capsys.readouterr()
+    assert main(["verdict", str(base), str(new), "--family", "g"]) == 3
+    assert capsys.readouterr().err == "warpgauge: no family of base 'g': there are f\n"

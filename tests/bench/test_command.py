@@ -6,7 +6,10 @@ import pytest
 
 from bench import check, families
 from bench.__main__ import main
+from bench.measure import Bench, Case
 from kernels.compat import SIMULATOR
+from kernels.spec import WrongAnswer
+from results import schema
 from results.errors import UserError
 
 
@@ -55,3 +58,24 @@ def test_a_family_that_is_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_time_leaves_out_is_not_right(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--family", "identity", "--seconds", "1e-9"]) == 2
     assert "4 left out" in capsys.readouterr().out
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_a_brief_check_is_a_line_a_family(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--family", "identity", "cluster", "--brief"]) == 0
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first == "  identity: 4 cases, 0 wrong, 0 skipped"
+    assert second == "  cluster: 0 cases, 0 wrong, 7 skipped"
+    assert last == "4 cases in numba's simulator: 0 wrong, 7 skipped"
+
+    def wrong(case: Case, bench: Bench) -> schema.Case:
+        raise WrongAnswer("2 is not 3")
+
+    monkeypatch.setattr(check, "check_case", wrong)
+    assert main(["check", "--family", "identity", "--brief"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(": failed: WrongAnswer: 2 is not 3" in line for line in lines) == 4
+    assert lines[-2] == "  identity: 4 cases, 4 wrong, 0 skipped"
