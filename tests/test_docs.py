@@ -13,6 +13,7 @@ from analysis import counters
 from analysis.model import scoring
 from results.store import load
 
+pytestmark = pytest.mark.thorough
 DOCS = Path(__file__).parents[1] / "docs"
 RECORDED = "nvidia-h200"
 
@@ -50,7 +51,6 @@ def test_latency_under_load(rows: pd.DataFrame):
     assert told in document("latency.md")
 
 
-@pytest.mark.thorough
 def test_scores_of_the_models():
     text = document("model.md")
     scores = {
