@@ -134,6 +134,10 @@ class Series:
         return label(self.key[0], self.key[1], dict(self.key[2]))
 
     @property
+    def where(self) -> str:
+        return f"{self.gpu}, {self.profile} profile"
+
+    @property
     def regressed(self) -> bool:
         """Whether the last thing that happened to this case is that it became slower, or fails."""
         if self.failing:
@@ -157,8 +161,8 @@ class History:
 
     @property
     def short(self) -> list[Series]:
-        """Series of too few runs to show a change."""
-        return [series for series in self.series if len(series.runs) < NEEDED]
+        """Series of too few runs to show a change, since the last that was accepted."""
+        return [series for series in self.series if len(_pieces(series)[-1]) < NEEDED]
 
 
 def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:

@@ -74,16 +74,18 @@ def as_text(found: History) -> str:
         lines.append(
             f"{len(found.short)} series have fewer than {NEEDED} runs: too few to show a change"
         )
-    lines += [f"FAILING in the newest run on {s.gpu}: {s.label}" for s in found.series if s.failing]
+    lines += [
+        f"FAILING in the newest run on {s.where}: {s.label}" for s in found.series if s.failing
+    ]
     places: dict[tuple[str, str, str], list[tuple[Series, Step]]] = {}
     for series in found.changed:
         for step in series.steps:
             first = series.runs[step.index]
-            place = first.header.started, first.name, series.gpu
+            place = first.header.started, first.name, series.where
             places.setdefault(place, []).append((series, step))
-    for (started, name, gpu), members in sorted(places.items(), reverse=True):
+    for (started, name, where), members in sorted(places.items(), reverse=True):
         around = list(dict.fromkeys(str(change) for _, step in members for change in step.around))
-        lines += ["", f"{name} ({started}) on {gpu}: {len(members)} cases"]
+        lines += ["", f"{name} ({started}) on {where}: {len(members)} cases"]
         lines += [f"  changed: {'; '.join(around) or 'nothing that is recorded'}"]
         for series, step in sorted(members, key=lambda item: -abs(item[1].effect)):
             kind = "SLOWER" if step.slower else "FASTER"
@@ -176,8 +178,7 @@ def draw(series: Series) -> Figure:
     for index, reason in series.anew:
         _mark(axes, when[index], f"accepted: {reason}", plots.GREY)
     plots.format_axis(axes, BY_UNIT.get(UNITS[series.metric], digits))
-    place = f"on {series.gpu}, {series.profile} profile"
-    axes.set_title(f"{series.label} {place}", fontsize=9, loc="left")
+    axes.set_title(f"{series.label} on {series.where}", fontsize=9, loc="left")
     axes.set_ylabel(series.metric.replace("_", " "))
     axes.tick_params(axis="x", rotation=20)
     low, high = min(series.values), max(series.values)

@@ -68,7 +68,7 @@ def verdict(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: a run cannot be read, the GPU models differ, or the file cannot be written.
     """
-    base, new = (_only(load(run), arguments.family) for run in (arguments.BASE, arguments.NEW))
+    base, new = _only(load(arguments.BASE), load(arguments.NEW), arguments.family)
     found = compare(base, new, accepted.load())
     print(as_json(found) if arguments.json else as_text(found, whole=arguments.all))
     if arguments.junit:
@@ -80,17 +80,22 @@ def verdict(arguments: argparse.Namespace) -> int:
     return found.exit_code
 
 
-def _only(recording: Recording, families: list[str] | None) -> Recording:
-    """The run as if it had these families alone.
+def _only(base: Recording, new: Recording, families: list[str] | None) -> list[Recording]:
+    """The runs as if they had these families alone; one that a run lacks has no data there.
 
     Raises:
-        UserError: it lacks one of them.
+        UserError: a family that neither run has.
     """
-    for name in families or ():
-        if name not in recording.families:
-            raise no_such(f"family of {recording.name}", name, recording.families)
-    kept = [file for file in recording.files if not families or file.run.family in families]
-    return replace(recording, files=kept)
+    if not families:
+        return [base, new]
+    known = sorted({*base.families, *new.families})
+    for name in families:
+        if name not in known:
+            raise no_such("family of the two runs", name, known)
+    return [
+        replace(run, files=[file for file in run.files if file.run.family in families])
+        for run in (base, new)
+    ]
 
 
 def accept(arguments: argparse.Namespace) -> int:

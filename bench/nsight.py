@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import re
 import shutil
@@ -144,7 +145,8 @@ def parse(text: str) -> Output:
         return Output(problems=[*problems, f"its table is no CSV: {error}"])
     if KERNEL not in header:
         return Output(problems=[*problems, f"its table has no column '{KERNEL}'"])
-    rows = [dict(zip(header, row, strict=True)) for row in body if len(row) == len(header)]
+    whole = itertools.takewhile(lambda row: len(row) == len(header), body)
+    rows = [dict(zip(header, row, strict=True)) for row in whole]
     launches = _launches(rows, header)
     if torn or len(rows) < len(body):
         problems.append("its table is cut off; the last case is left out")

@@ -7,15 +7,18 @@ would prove nothing.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 from bench import device, families
@@ -28,13 +31,15 @@ REMEDY = "pip install 'cuda-toolkit[sanitizer]==13.0.*', or put the CUDA toolkit
 TIMEOUT_S = 600
 JOBS = 12
 """Runs at a time: a tool keeps one core busy and the device hardly at all."""
+RUNNING: set[subprocess.Popen[str]] = set()
+"""Tools that have not ended."""
 PRINTED = 10_000
 """Reports that a tool may print, more than any family gives cause for."""
 RAN = r"(\d+) cases on the GPU: (\d+) wrong, (\d+) skipped$"
 """The last line of `bench check` where none was left out: a tool has nothing to say of kernels that
 did not run."""
-ENDED = "ran: "
-"""How a planted fault begins its line when it has come to its end."""
+ENDED, CUT = "ran: ", "the launch was ended: "
+"""How a planted fault begins its line: it has come to its end, or the tool has ended it."""
 RACE = r"^=+ (Error|Warning): Race reported between \w+ access at (.+)"
 PLACED = r"^=+ (\S.*)\n=+ +at (.+)"
 """How a report begins: what was found and, there or on the line below, in which kernel."""
@@ -136,21 +141,35 @@ def under(sanitizer: str, tool: str, *arguments: str) -> list[str]:
 def run_tool(command: Sequence[str]) -> tuple[Findings, str]:
     """Run what `under` gives: what the tool found, and the last line of our own."""
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             command,
             cwd=ROOT,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=TIMEOUT_S,
+            start_new_session=True,  # so that ending it ends the watched program too
         )
-    except subprocess.TimeoutExpired:
-        return Findings(0, 0, "", complete=False), f"no end within {TIMEOUT_S} s"
     except OSError as error:
         raise UserError(f"{command[0]} does not run ({error.strerror}): {REMEDY}") from None
-    own = [line for line in done.stdout.splitlines() if line and not line.startswith("=====")]
-    own = own or done.stderr.strip().splitlines() or [""]
-    return replace(parse(done.stdout + done.stderr), code=done.returncode), own[-1].strip()
+    RUNNING.add(child)
+    try:
+        printed, told = child.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        end(child)
+        child.communicate()
+        return Findings(0, 0, "", complete=False), f"no end within {TIMEOUT_S} s"
+    finally:
+        RUNNING.discard(child)
+    own = [line for line in printed.splitlines() if line and not line.startswith("=====")]
+    own = own or told.strip().splitlines() or [""]
+    return replace(parse(printed + told), code=child.returncode), own[-1].strip()
+
+
+def end(child: subprocess.Popen[str]) -> None:
+    """Kill a tool and what it watches."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> int:
@@ -175,9 +194,20 @@ def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> i
 
     unexpected = 0
     with ThreadPoolExecutor(JOBS) as pool:
-        for report in chain(pool.map(checked, watched), pool.map(planted, FAULTS.values())):
-            show(report.text)
-            unexpected += not report.good
+        jobs = [pool.submit(checked, item) for item in watched]
+        jobs += [pool.submit(planted, fault) for fault in FAULTS.values()]
+        try:
+            for job in jobs:
+                report = job.result()
+                show(report.text)
+                unexpected += not report.good
+        except BaseException:  # Ctrl-C, too, which does not reach sessions of their own
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(job.done() for job in jobs):
+                for child in tuple(RUNNING):
+                    end(child)
+                time.sleep(0.05)
+            raise
     show(f"{unexpected} unexpected")
     return 2 if unexpected else 0
 
@@ -219,10 +249,10 @@ def _of_family(
 
 
 def _of_fault(fault: Fault, command: Sequence[str], found: Findings, said: str) -> Report:
-    """Good where the tool says of it what it should; only an error may end the launch."""
+    """Good where the tool says of it what it should; only memcheck ends a launch for an error."""
     label = f"{fault.tool} planted {fault.name}"
-    ran = said.startswith(ENDED) or fault.expected == "error"
-    if ran and found.verdict == fault.expected:
+    ended = CUT if (fault.tool, fault.expected) == ("memcheck", "error") else ENDED
+    if said.startswith(ended) and found.verdict == fault.expected and found.code == 0:
         return Report(_line(label, found, "as expected", said), good=True)
     mark = f"UNEXPECTED, should be {fault.expected}"
     return Report(_line(label, found, mark, said, command), good=False)
@@ -260,7 +290,7 @@ def _run_fault(fault: Fault) -> int:
     try:
         print(f"{ENDED}{fault.run()}")
     except CudaAPIError as error:  # what a checker does with a launch that it has found faulty
-        print(f"the launch was ended: {in_one_line(error)}")
+        print(f"{CUT}{in_one_line(error)}")
     return 0
 
 

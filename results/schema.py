@@ -62,7 +62,13 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, lt=1e6)]
 """A time that was measured: over zero, and no launch takes days."""
 Hertz = Annotated[float, msgspec.Meta(gt=0, lt=1e12)]
 Vector = Annotated[list[float], msgspec.Meta(min_length=1)]
-Moment = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\d(T|$)")]
+Moment = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+        r"(T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|\+00:00)?)?$"
+    ),
+]
 """UTC, ISO 8601."""
 
 

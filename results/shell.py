@@ -73,7 +73,11 @@ def missing_package(error: Exception) -> str:
     """Which package is not installed, with the remedy; empty where that is not what is wrong."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
-    package = error.name.split(".")[0]
+    package, _, rest = error.name.partition(".")
+    # `cuda` is a namespace: it is there with any one of its packages, of which another is missing.
+    while rest and (spec := find_spec(package)) is not None and spec.origin is None:
+        part, _, rest = rest.partition(".")
+        package += f".{part}"
     if find_spec(package) is not None:  # it is there, and has no such module: our fault
         return ""
     return (

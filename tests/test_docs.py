@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -72,10 +73,22 @@ def test_scores_of_the_models():
     assert f"is off by {waves.mean_relative_error:.1%}, at most" in text
 
 
+@pytest.mark.parametrize("code", range(5))
+def test_the_gate_for_a_ci(code: int):
+    """As a CI's shell runs it: only what is the same, or cannot be told, passes."""
+    lines = (DOCS / "verdict.md").read_text().splitlines()
+    (gate,) = (line.strip() for line in lines if line.strip().startswith("test $code"))
+    script = f"code=0\n(exit {code}) || code=$?\n{gate}"
+    ended = subprocess.run(["bash", "-e", "-c", script], check=False)
+    assert (ended.returncode == 0) == (code in (0, 2))
+
+
 def test_reductions_beside_cub(rows: pd.DataFrame):
     text = document("reductions.md")
     sums = rows[
-        (rows["family"] == "reduction") & (rows["dtype"] == "float32") & (rows["op"] != "max")
+        (rows["family"] == "reduction")
+        & (rows["dtype"] == "float32")
+        & (rows["params"].map(set) == {"n", "dtype"})
     ]
     best = []
     for n, of_size in sums.groupby("n"):
@@ -84,7 +97,7 @@ def test_reductions_beside_cub(rows: pd.DataFrame):
         if ours.empty or cub.empty:
             continue
         first = ours.loc[ours["ratio_to_peer"].idxmax()]
-        last_block = ours[ours["kernel"] == "last_block"]["ratio_to_peer"].max()
+        last_block = ours[ours["kernel"] == "last_block"]["ratio_to_peer"].item()
         best.append(first["ratio_to_peer"])
         figures = f"{_micro(first)} | {first['ratio_to_peer']:.3f} | {last_block:.3f} |"
         exponent = int(n).bit_length() - 1
@@ -116,4 +129,30 @@ def test_counters_beside_the_record():
     lower = [item for item in found if item.kind == "residency"]
     assert f"over 10% fewer in {len(lower)} cases" in text
     for words in ("all blocks start together", "blocks are short", "blocks take unequally long"):
-        assert f"{words} ({sum(item.cause.startswith(words) for item in lower)}" in text
+        assert f"{words} ({sum(item.cause.startswith(words) for item in lower)})" in text
+    _bytes(text, streaming, float(recording.device["l2_bytes"]))
+    _times(text, [row for row in rows.to_dict("records") if counters.timed(row)], found)
+
+
+def _bytes(text: str, streaming: list[dict], l2_bytes: float):
+    worst = max(abs(counters.deviation(row, l2_bytes)) for row in streaming)
+    assert f"within {worst:.1%} beyond the 60 MiB" in text
+    small = [row for row in streaming if 0 < counters.declared(row)[1] <= l2_bytes]
+    assert len(small) == 1
+    assert "all that one of them writes" in text
+
+
+def _times(text: str, rows: list[dict], found: list[counters.Suspect]):
+    single = [row for row in rows if row["launches"] == 1]
+    ratios = pd.Series({row["case"]: row["time"] / row["seconds"] for row in single})
+    within = ((ratios - 1).abs() <= counters.TIME).sum()
+    assert f"{within} of {len(single)} cold kernels over 50 µs" in text
+    assert f"within 3%, {ratios.median():.3f} of ours in the median" in text
+    slower = sorted(
+        (f"{item.deviation:.1%}" for item in found if item.kind == "time"), reverse=True
+    )
+    assert f"by {' and '.join(slower)}" in text
+    faster = ratios[ratios < 1 - counters.TIME]
+    assert f"Two are {1 - faster.max():.1%} and {1 - faster.min():.1%} faster there" in text
+    spared = max(counters.spared(row) for row in single if row["case"] in faster.index)
+    assert f"here {spared:.1%} of its bytes" in text

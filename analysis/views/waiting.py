@@ -52,11 +52,11 @@ def waiting(data: RunData) -> Answer | None:
             + ("" if longest == name else f", where {_spoken(name)} was expected")
         )
     text = f"A warp that is not ready waits for what its kernel is made of: {', '.join(parts)}"
-    others = _others(rows)
+    judged, others = _others(rows)
     if others:
         found.append(others[0])
         text += (
-            f". But not for operands and barriers alone: in {len(others)} of {len(rows)} "
+            f". But not for operands and barriers alone: in {len(others)} of {judged} "
             f"cases warps spend over half of their time otherwise: "
             + ", ".join(
                 f"{row['family']}/{row['kernel']} {units.percent(row[f'share_{name}'])} in "
@@ -116,16 +116,16 @@ def _longest(row: Mapping[Any, Any]) -> str:
     return max(shares, key=lambda name: shares[name], default="")
 
 
-def _others(rows: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Cases whose warps wait mostly for neither operand nor barrier, the most first."""
+def _others(rows: pd.DataFrame) -> tuple[int, list[dict[Any, Any]]]:
+    """How many cases are long enough and have known states, and those of them whose warps wait
+    mostly for neither operand nor barrier, the most first."""
+    judged = [row for row in rows.to_dict("records") if row["time"] >= STEADY and _longest(row)]
     found = [
         row
-        for row in rows.to_dict("records")
-        if row["time"] >= STEADY
-        and (name := _longest(row)) not in ("", *ASKED)
-        and row[f"share_{name}"] > MOSTLY
+        for row in judged
+        if (name := _longest(row)) not in ASKED and row[f"share_{name}"] > MOSTLY
     ]
-    return sorted(found, key=lambda row: -row[f"share_{_longest(row)}"])
+    return len(judged), sorted(found, key=lambda row: -row[f"share_{_longest(row)}"])
 
 
 def _spoken(state: str) -> str:

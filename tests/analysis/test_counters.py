@@ -408,9 +408,13 @@ def test_waiting_for_something_else(run):
 
 @pytest.mark.parametrize(("time", "found"), [(SECONDS, True), (10e-6, False)])
 def test_waiting_for_neither_operand_nor_barrier(run, time, found):
-    case = measured("store", family="contention")
-    queue = counted(case, states="mio_throttle", time=time)
-    answer = waiting.waiting(RunData(load(run(*WAITS, (case, queue)))))
+    case, brief, unknown = (measured(name, family="contention") for name in ("store", "b", "u"))
+    cases = [
+        (case, counted(case, states="mio_throttle", time=time)),
+        (brief, counted(brief, time=10e-6)),
+        (unknown, counted(unknown, warps_wait=60 * SMS * CLOCK * SECONDS)),
+    ]
+    answer = waiting.waiting(RunData(load(run(*WAITS, *cases))))
     assert answer is not None
     assert answer.verdict == ("contradicted" if found else "confirmed")
     assert (f"in 1 of {len(WAITS) + 1} cases" in answer.text) == found

@@ -85,7 +85,7 @@ def test_the_command_tells_and_draws(
     first = text.splitlines()[0]
     assert first.startswith("20 runs, 3 series (a case on a GPU model in one profile), 2 with a ch")
     assert "too few" not in text
-    assert "run-10 (2000-01-11T00:00:00Z) on Imaginary GPU: 2 cases" in text
+    assert "run-10 (2000-01-11T00:00:00Z) on Imaginary GPU, quick profile: 2 cases" in text
     assert "changed: driver_version 1.0 → 2.0" in text
     assert sorted(path.name for path in output.glob("*.svg")) == [
         f"imaginary-gpu-quick-f-{name}-n-8.svg" for name in ("fast", "flat", "slow")
@@ -142,6 +142,19 @@ def test_profiles_have_series_of_their_own(write: Write, tmp_path: Path) -> None
     found = history(tmp_path / "runs")
     assert [series.profile for series in found.series] == ["standard", "quick"]
     assert not found.changed
+
+
+def test_an_accepted_change_leaves_too_few_runs(month: Path, capsys: pytest.CaptureFixture[str]):
+    item = accepted.Acceptance(
+        *("Imaginary GPU", "f", "slow", {"n": 8}, "known"),
+        since="2000-01-18T00:00:00Z",
+        base="run-16",
+        new="run-17",
+        metric="time",
+        ratio=1.02,
+    )
+    assert not history(month).short
+    assert [series.key[1] for series in history(month, [item]).short] == ["slow"]
 
 
 @pytest.mark.parametrize(("runs", "code"), [(1, 2), (5, 2), (6, 0)])
@@ -301,6 +314,9 @@ def test_a_case_that_fails_in_the_newest_run_is_a_regression(write: Write, capsy
     failed = b'{"kind":"case","family":"f","kernel":"x","params":{"n":8},"status":"failed"}\n'
     path.write_bytes(b"".join([lines[0], failed, *lines[2:]]))
     assert main(["history", str(folder.parents[1])]) == 1
-    assert "FAILING in the newest run on Imaginary GPU: f/x[n=8]" in capsys.readouterr().out
+    assert (
+        "FAILING in the newest run on Imaginary GPU, quick profile: f/x[n=8]"
+        in capsys.readouterr().out
+    )
     write(6, {"x": 1e-3, "y": 1e-3})
     assert main(["history", str(folder.parents[1])]) == 0

@@ -198,4 +198,4 @@ def test_families_may_be_judged_alone(
     assert main(["verdict", str(base), str(new), "--family", "f"]) == 1
     capsys.readouterr()
     assert main(["verdict", str(base), str(new), "--family", "g"]) == 3
-    assert capsys.readouterr().err == "warpgauge: no family of base 'g': there are f\n"
+    assert capsys.readouterr().err == "warpgauge: no family of the two runs 'g': there are f\n"

@@ -255,6 +255,15 @@ def test_a_table_of_another_kind_is_a_problem(good: str, bad: str, problem: str)
     assert problem in found
 
 
+def test_of_a_table_that_is_torn_in_the_middle_what_comes_before_is_read():
+    lines = RAW.splitlines(keepends=True)
+    torn = next(i for i, line in enumerate(lines) if line.startswith('"2",'))
+    lines[torn] = lines[torn][:60] + "\n"
+    found = parse("".join(lines))
+    assert [launch.case for launch in found.launches] == [CASE]  # OTHER lost a launch
+    assert "cut off" in found.problems[0]
+
+
 @pytest.mark.parametrize("number", ["1e999", "-5", "nan"])
 def test_what_counts_nothing_is_left_out(number: str):
     assert nsight._number(number, "") is None

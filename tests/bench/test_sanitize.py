@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,55 @@ def test_a_tool_that_does_not_start_or_speaks_no_utf8(tmp_path: Path):
     assert (found.complete, found.code, said) == (False, 5, "\ufffd\ufffd")
 
 
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def watched(tmp_path: Path) -> tuple[list[str], Path]:
+    """A tool that starts a program which outlives it, and the file that tells the program's pid."""
+    pid = tmp_path / "pid"
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\nsleep 60 & echo $! > {pid}; wait\n")
+    tool.chmod(0o755)
+    return [str(tool)], pid
+
+
+def test_a_tool_that_hangs_takes_its_program_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    command, pid = watched(tmp_path)
+    monkeypatch.setattr(sanitize, "TIMEOUT_S", 1)
+    found, said = sanitize.run_tool(command)
+    assert (found.complete, said) == (False, "no end within 1 s")
+    assert not alive(int(pid.read_text()))
+
+
+def test_an_interrupt_ends_what_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    command, pid = watched(tmp_path)
+
+    def show(text: str) -> None:
+        raise KeyboardInterrupt
+
+    def one_hangs(given: list[str]) -> tuple[Findings, str]:
+        if given[-1] == "axpy" and "memcheck" in given:
+            while not pid.exists():
+                time.sleep(0.01)
+            return parse(CLEAN), "7 cases on the GPU: 0 wrong, 0 skipped"
+        return run_tool(command) if "racecheck" in given else (parse(CLEAN), "said")
+
+    run_tool = sanitize.run_tool
+    monkeypatch.setattr(sanitize.device, "usable", lambda: None)
+    monkeypatch.setattr(sanitize, "find", lambda: "compute-sanitizer")
+    monkeypatch.setattr(sanitize, "run_tool", one_hangs)
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        sanitize.sanitize(["axpy"], show)
+    assert time.monotonic() - begin < 30
+    assert not sanitize.RUNNING
+    assert not alive(int(pid.read_text()))
+
+
 def test_without_a_gpu_it_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -261,7 +311,9 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
         tool = "fault" if fault else command[command.index("--tool") + 1]
         output = outputs.get((tool, command[-1]), CLEAN)
         if fault and output != NOT_RUN:
-            return parse(output), "ran: 256 ones add up to 256"
+            fault = FAULTS[command[-1]]
+            cut = (fault.tool, fault.expected) == ("memcheck", "error")
+            return parse(output), "the launch was ended: it" if cut else "ran: 256 ones add up"
         if output == NOT_RUN:
             return parse(output), "no CUDA device"
         found = parse(output)
@@ -297,10 +349,14 @@ def test_a_fault_that_is_not_reported_fails_the_run(tool: Tool, said: str):
     assert "-m bench.sanitize --fault 'missing syncthreads'" in line
 
 
-@pytest.mark.parametrize("fault", [f for f in FAULTS.values() if f.expected == "clean"])
-def test_a_twin_that_did_not_run_is_not_clean(tool: Tool, fault: Fault):
-    tool["fault", fault.name] = NOT_RUN
-    assert sanitized("reduction")[0] == 2
+@pytest.mark.parametrize("said", ["no CUDA device", "the launch was ended: it", "ran: so", "died"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+def test_a_fault_that_did_not_end_as_it_should_shows_nothing(fault: Fault, said: str):
+    found = parse({"clean": CLEAN, "warning": WARNED, "error": RACE}[fault.expected])
+    cut = (fault.tool, fault.expected) == ("memcheck", "error")
+    good = said == ("the launch was ended: it" if cut else "ran: so")
+    assert sanitize._of_fault(fault, ["tool"], found, said).good == good
+    assert not sanitize._of_fault(fault, ["tool"], replace(found, code=1), said).good
 
 
 def test_a_report_is_shown_with_its_own_words(tool: Tool):

@@ -109,6 +109,7 @@ def test_the_nearest_name_is_offered():
     ("module", "code", "told"),
     [
         ("not_installed.part", BAD_INPUT, "has no package 'not_installed': 'make setup' installs"),
+        ("cuda.not_there.part", BAD_INPUT, "has no package 'cuda.not_there'"),
         ("kernels.axpi", INTERNAL, "internal error; please report it"),
         ("numpy.axpi", INTERNAL, "internal error; please report it"),
         (None, INTERNAL, "internal error; please report it"),

@@ -193,7 +193,10 @@ def test_a_time_that_no_clock_gives_is_refused(tmp_path: Path, seconds: str):
         (b'"sm_clock_hz":[1e9]', b'"sm_clock_hz":[0.0]'),
         (b'"sm_clock_hz":[1e9]', b'"sm_clock_hz":[-1e9]'),
         (b'"latency_cycles":[4.0]', b'"latency_cycles":[]'),
-        (b'"started":"2026-01-01', b'"started":"yesterday'),
+        (b'"started":"2026-01-01"', b'"started":"yesterday"'),
+        (b'"started":"2026-01-01"', b'"started":"2026-13-45T00:00:00"'),
+        (b'"started":"2026-01-01"', b'"started":"2026-01-01Tfoo"'),
+        (b'"started":"2026-01-01"', b'"started":"2026-01-01T10:00:00+05:00"'),
     ],
 )
 def test_what_no_run_writes_is_refused(tmp_path: Path, good: bytes, bad: bytes):
