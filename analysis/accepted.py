@@ -11,7 +11,7 @@ from typing import Annotated, Protocol
 import msgspec
 
 from results.errors import UserError
-from results.schema import Scalar
+from results.schema import Moment, Scalar
 from results.store import ROOT
 
 ACCEPTED = ROOT / "accepted.jsonl"
@@ -31,13 +31,13 @@ class Acceptance(msgspec.Struct, frozen=True, omit_defaults=True):
     kernel: str
     params: dict[str, Scalar]
     reason: str
-    since: str
+    since: Moment
     """Start of the run NEW that showed it, UTC, ISO 8601."""
     base: str
     new: str
     """Names of the runs that showed it."""
     metric: str | None = None
-    ratio: Annotated[float, msgspec.Meta(gt=1e-9)] | None = None
+    ratio: Annotated[float, msgspec.Meta(gt=1e-3, lt=1e3)] | None = None
     """NEW over BASE in that metric; absent where the case newly failed."""
 
     @property

@@ -125,20 +125,22 @@ def share_of_peak(
     Bandwidth over the memory's, unless the data is cache-resident; float32 operations over
     fp32_peak; float32 FMAs a clock and SM over the FP32 lanes, fp32_peak / (2 SMs max clock).
     """
-    memory, fp32 = device.get("memory_bandwidth_peak"), device.get("fp32_peak")
+    memory, fp32, sms, clock = (
+        found if isinstance(found := device.get(name), int | float) and found > 0 else None
+        for name in ("memory_bandwidth_peak", "fp32_peak", "sms", "sm_clock_max_hz")
+    )
     single = "float32" in str(case.get("dtype")) or str(case.get("op")).endswith(".f32")
-    if metric == "bandwidth" and isinstance(memory, int | float) and not case["cache_resident"]:
+    if metric == "bandwidth" and memory and not case["cache_resident"]:
         return float(value / memory)
-    if not single or not isinstance(fp32, int | float):
+    if not single or not fp32:
         return float("nan")
     if metric == "operations_per_second":
         return float(value / fp32)
-    sms, clock = device.get("sms"), device.get("sm_clock_max_hz")
     if (
         metric == "operations_per_clock_per_sm"
         and case.get("op") in ("fma.f32", "add.f32", "mul.f32")
-        and isinstance(sms, int)
-        and isinstance(clock, int | float)
+        and sms
+        and clock
     ):
         return float(value / (fp32 / (2 * sms * clock)))
     return float("nan")

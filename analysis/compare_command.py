@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(as_text(table))
     if arguments.output:
         draw_all(table, arguments.output)
-    return 2 if any(recording.problems for recording in recordings) else 0
+    problems = [f"{run.name}: {text}" for run in recordings for text in run.problems]
+    for problem in problems:
+        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
+    return 2 if problems else 0
 
 
 def as_text(table: pd.DataFrame) -> str:

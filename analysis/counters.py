@@ -202,7 +202,7 @@ def _residency(launch: Mapping[str, Any], launches: int, sms: float | None) -> d
         return {}
     blocks, resident = math.prod(launch["grid"]), launch["blocks_per_sm"]
     warps = -(-math.prod(launch["block"]) // 32)
-    if not blocks or not resident:
+    if blocks <= 0 or resident <= 0 or warps <= 0:
         return {}
     waves = math.ceil(blocks / (sms * resident))
     least = min(max(blocks / (sms * waves), 1.0), resident)

@@ -68,7 +68,9 @@ def counters(arguments: argparse.Namespace) -> int:
     rows = table(recording, found)
     l2_bytes = recording.device.get("l2_bytes")
     problems = []
-    if not isinstance(l2_bytes, int | float):
+    if not any(case.counters for item in found for case in item.cases):
+        problems.append("no case has a counter: profile again with 'make profile'")
+    if not isinstance(l2_bytes, int | float) or l2_bytes <= 0:
         problems.append("the size of L2 is not recorded: missing writes are not judged")
         l2_bytes = math.inf
     named = suspects(rows, l2_bytes)

@@ -50,17 +50,18 @@ class _Samples(msgspec.Struct, gc=False):
 
 _Metrics = msgspec.defstruct(
     "_Metrics",
-    [(metric.name, float | list[float] | None, None) for metric in GATED],
+    [(metric.name, float | schema.Vector | None, None) for metric in GATED],
 )
 
 
 class _Case(msgspec.Struct, tag_field="kind", tag="case", gc=False):
-    """What a median needs of results.schema.Case; the rest of the line is not decoded."""
+    """What a median needs of results.schema.Case. The rest of the line (launch, clocks, other
+    metrics) is not decoded, and so not checked: that would double the time."""
 
     family: str
     kernel: str
     params: msgspec.Raw
-    status: str
+    status: schema.Status
     samples: _Samples | None = None
     metrics: _Metrics | None = None  # type: ignore[valid-type]
 
@@ -86,6 +87,8 @@ class RunLevel:
     """The first process's; `started` is what orders runs. Without the device's `attributes`."""
     values: dict[Key, tuple[str, float]]
     """Case -> what it is judged in, and the geometric mean of its process medians."""
+    profiles: dict[str, str]
+    """Family -> its profile; more than one are joined by "or"."""
     failed: set[Key] = field(default_factory=set)
     """Cases that failed in a process."""
     problems: list[str] = field(default_factory=list)
@@ -127,7 +130,7 @@ class Series:
     anew: list[tuple[int, str]] = field(default_factory=list)
     """(index of a run, reason): an accepted change, at which the series starts anew."""
     failing: bool = False
-    """The newest run of this GPU and profile has the case, and it failed there."""
+    """The newest run of its family, on this GPU under this profile, has the case failing."""
 
     @property
     def label(self) -> str:
@@ -183,12 +186,16 @@ def history(folder: Path, accepted: Sequence[Acceptance] = ()) -> History:
             raise UserError(f"{folder} holds no run that can be read{told}; 'make bench' makes one")
         runs.sort(key=lambda run: run.header.started)
         series = _series(runs)
-        newest = {(run.gpu, run.header.profile): run for run in runs}
+        newest = {
+            (run.gpu, family, profile): run
+            for run in runs
+            for family, profile in run.profiles.items()
+        }
         for one in series:
             _start_anew(one, accepted)
             points = _search(_pieces(one))
             one.steps = [_step(one, index, points) for index in points]
-            one.failing = one.key in newest[one.gpu, one.profile].failed
+            one.failing = one.key in newest[one.gpu, one.key[0], one.profile].failed
     problems = [f"{run.path}: {text}" for run in runs for text in run.problems]
     return History(series, len(runs), left_out, problems)
 
@@ -246,6 +253,10 @@ def read_run(path: Path) -> RunLevel:
         for key, metric, value in file.numbers:
             processes.setdefault((key, metric), []).append(value)
     failed = set().union(*(file.failed for file in files))
+    profiles: dict[str, set[str]] = {}
+    for file in files:
+        profiles.setdefault(file.header.family, set()).add(file.header.profile)
+    told = {family: " or ".join(sorted(names)) for family, names in profiles.items()}
     headers = [file.header for file in files]
     first = min(headers, key=lambda header: header.started)
     device = {name: value for name, value in first.device.items() if name not in IGNORED}
@@ -253,7 +264,8 @@ def read_run(path: Path) -> RunLevel:
         key: (metric, geometric_mean(numbers) if len(numbers) > 1 else numbers[0])
         for (key, metric), numbers in processes.items()
     }
-    return RunLevel(path, msgspec.structs.replace(first, device=device), values, failed, problems)
+    header = msgspec.structs.replace(first, device=device)
+    return RunLevel(path, header, values, told, failed, problems)
 
 
 def _all_quick(path: Path) -> list[_File] | None:
@@ -343,8 +355,9 @@ def _number(inside: Iterable[Any], times: list[float]) -> tuple[str, float] | No
 def _series(runs: Iterable[RunLevel]) -> list[Series]:
     found: dict[tuple[str, str, Key, str], Series] = {}
     for run in runs:
-        gpu, profile = run.gpu, run.header.profile
+        gpu = run.gpu
         for key, (metric, value) in run.values.items():
+            profile = run.profiles[key[0]]
             series = found.get((gpu, profile, key, metric))
             if series is None:
                 series = found[gpu, profile, key, metric] = Series(gpu, profile, key, metric)

@@ -41,7 +41,7 @@ def check(
     seconds: float = math.inf,
     brief: bool = False,
 ) -> int:
-    """Print a line a case; 0 where all are right, 2 where one is wrong or was left out.
+    """Print a line a case; 0 where all are right, 2 where one is wrong or left out, or none ran.
 
     `brief`: a line a family, and one for each case that is not right or was skipped on the GPU.
 
@@ -84,7 +84,7 @@ def check(
     where = "in numba's simulator" if SIMULATOR else "on the GPU"
     late = f", {left} left out: {seconds:g} s were over" if left else ""
     print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped{late}")
-    return 2 if wrong or left else 0
+    return 2 if wrong or left or not count else 0
 
 
 def _checked(case: Case, bench: Bench) -> schema.Case:

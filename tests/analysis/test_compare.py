@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.compare import PUBLISHED, compare, side_by_side
+from analysis.compare import PUBLISHED, compare, share_of_peak, side_by_side
 from analysis.frame import frame
 from analysis.model.published import figures
 from results.metrics import METRICS
@@ -168,3 +169,14 @@ def test_nothing_to_compare_is_one_line(
 ) -> None:
     assert main(["compare", *map(str, runs), "--family", "none"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["memory_bandwidth_peak", "fp32_peak", "sms", "sm_clock_max_hz"])
+def test_a_peak_of_zero_has_no_share(name: str) -> None:
+    device = {"memory_bandwidth_peak": 1e12, "fp32_peak": 1e13, "sms": 100, "sm_clock_max_hz": 1e9}
+    case = {"dtype": "float32", "op": "fma.f32", "cache_resident": False}
+    for metric in ("bandwidth", "operations_per_second", "operations_per_clock_per_sm"):
+        known = share_of_peak(metric, 100.0, case, device)
+        unknown = share_of_peak(metric, 100.0, case, device | {name: 0})
+        assert known > 0
+        assert math.isnan(unknown) or unknown == known

@@ -311,11 +311,12 @@ def test_times_are_not_compared_where_they_are_short_or_warm(run, case):
     assert [item.kind for item in found] == []
 
 
-def test_missing_counters_raise_nothing(run):
+def test_missing_counters_raise_nothing(run, capsys):
     case = measured()
     folder = run((case, CaseCounters(label(case.family, case.kernel, case.params), ["k"], {})))
     assert judged(folder) == []
-    assert main(["counters", str(folder)]) == 0
+    assert main(["counters", str(folder)]) == 2
+    assert "no case has a counter" in capsys.readouterr().err
 
 
 def test_command(run, capsys):
@@ -463,6 +464,12 @@ def test_answers_are_sentences_and_figures_draw(run, question):
 @pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)
 def test_a_run_without_counters_is_not_measured(record, question):
     assert question.answer(RunData(load(record([case for case, _ in WAITS])))) is None
+
+
+@pytest.mark.parametrize("block", [(0, 0, 0), (-1, 1, 1)])
+def test_a_launch_of_nothing_predicts_nothing(run, block):
+    case = measured(launch=Launch((8, 1, 1), block, blocks_per_sm=8))
+    assert math.isnan(counters.table(load(run((case, counted(case)))))["waves"].item())
 
 
 def test_a_device_that_does_not_tell_its_l2(run, capsys):

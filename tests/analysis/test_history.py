@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,6 +156,28 @@ def test_an_accepted_change_leaves_too_few_runs(month: Path, capsys: pytest.Capt
     )
     assert not history(month).short
     assert [series.key[1] for series in history(month, [item]).short] == ["slow"]
+
+
+def test_each_family_has_its_own_profile(write: Write, tmp_path: Path) -> None:
+    """Of two families in one folder the first is always quick, the second changes over."""
+    for number in range(16):
+        folder = write(number, {"k": 1e-3})
+        for process in range(2):
+            path = folder / file_name(process, "f")
+            profile, factor = ("standard", "1.02") if number >= 8 else ("quick", "1.00")
+            text = path.read_text().replace('"family":"f"', '"family":"g"')
+            text = text.replace('"profile":"quick"', f'"profile":"{profile}"')
+            text = text.replace('"started":"2000-01', '"started":"2000-02')
+            times = re.findall(r'"time_s":\[([0-9.e-]+)', text)
+            text = text.replace(times[0], f"{float(times[0]) * float(factor):.9f}")
+            (folder / file_name(process, "g")).write_text(text)
+    found = history(tmp_path / "runs")
+    assert sorted((series.key[0], series.profile) for series in found.series) == [
+        ("f", "quick"),
+        ("g", "quick"),
+        ("g", "standard"),
+    ]
+    assert not found.changed
 
 
 @pytest.mark.parametrize(("runs", "code"), [(1, 2), (5, 2), (6, 0)])

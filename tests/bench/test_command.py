@@ -79,3 +79,10 @@ def test_a_brief_check_is_a_line_a_family(
     lines = capsys.readouterr().out.splitlines()
     assert sum(": failed: WrongAnswer: 2 is not 3" in line for line in lines) == 4
     assert lines[-2] == "  identity: 4 cases, 4 wrong, 0 skipped"
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not SIMULATOR, reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_a_check_of_nothing_is_not_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--family", "cluster", "--brief"]) == 2
+    assert capsys.readouterr().out.endswith("0 cases in numba's simulator: 0 wrong, 7 skipped\n")

@@ -113,6 +113,8 @@ def test_the_summaries_of_all_processes_count():
     assert (found.errors, found.verdict) == (3, "error")
     assert parse(RACE + WARNED).errors == 1
     assert parse(RACE + WARNED).warnings == 2
+    for odd in ("99999999999999999999", "1,234"):
+        assert parse(f"{CLEAN}========= ERROR SUMMARY: {odd} errors\n").verdict == "incomplete"
     assert parse("========= Internal Sanitizer Error\n" + CLEAN).verdict == "incomplete"
 
 
@@ -124,6 +126,8 @@ def test_the_summaries_of_all_processes_count():
         ("36 cases on the GPU: 0 wrong, 36 skipped", 0, 0, False),
         ("0 cases on the GPU: 0 wrong, 0 skipped", 0, 0, False),
         ("4 cases on the GPU: 0 wrong, 0 skipped, 32 left out: 1 s were over", 0, 2, False),
+        ("5 cases on the GPU: 0 wrong, 6 skipped", 0, 0, False),
+        ("36 cases on the GPU: 0 wrong, 0 skipped", 0, 2, False),
         ("36 cases on the GPU: 7 wrong, 0 skipped", 0, 2, False),
         ("36 cases on the GPU: 0 wrong, 0 skipped", 0, -11, False),
         ("Traceback", 0, 1, False),
@@ -317,6 +321,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Tool:
         if output == NOT_RUN:
             return parse(output), "no CUDA device"
         found = parse(output)
+        found = replace(found, code=2 if found.failures else 0)
         return found, f"7 cases on the GPU: {found.failures} wrong, 0 skipped"
 
     monkeypatch.setattr(sanitize.device, "usable", lambda: None)

@@ -196,6 +196,10 @@ def test_a_time_that_no_clock_gives_is_refused(tmp_path: Path, seconds: str):
         (b'"started":"2026-01-01"', b'"started":"yesterday"'),
         (b'"started":"2026-01-01"', b'"started":"2026-13-45T00:00:00"'),
         (b'"started":"2026-01-01"', b'"started":"2026-01-01Tfoo"'),
+        (b'"started":"2026-01-01"', b'"started":"2025-02-30T10:00:00+00:00"'),
+        (b'"started":"2026-01-01"', b'"started":"0000-01-01"'),
+        (b'"started":"2026-01-01"', b'"started":"2026-01-01\\n"'),
+        (b'"started":"2026-01-01"', '"started":"٢٠٢٥-11-01"'.encode()),
         (b'"started":"2026-01-01"', b'"started":"2026-01-01T10:00:00+05:00"'),
     ],
 )
