@@ -49,6 +49,7 @@ def test_the_example_is_right_in_the_simulator(checkout: Path):
     assert "2 cases in numba's simulator: 0 wrong" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_wrong_kernel_is_found(checkout: Path):
     path = checkout / "kernels" / "scale.py"
     right = path.read_text()

@@ -158,6 +158,7 @@ def test_unknown_gpu_names_the_known():
         parameters_for("a100-81gb")
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_not_whole_says_so(tmp_path, capsys):
     for path in (BASELINES / "nvidia-h200").glob("0-*.jsonl"):
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -309,6 +309,7 @@ def test_missing_and_clashing_options() -> None:
         run("--batch", REFERENCE / "occupancy-cases.csv", "--dynamic-smem", 1)
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_rows_take_under_five_seconds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -289,6 +289,7 @@ def test_figures_of_an_earlier_page_do_not_stay(synthetic_run, tmp_path, one_que
     assert left == {"mine.svg", *(f"{one_question[0].slug}.{kind}" for kind in ("svg", "png"))}
 
 
+@pytest.mark.thorough
 def test_several_runs_are_set_side_by_side(synthetic_run, record, tmp_path, one_question):
     other = load(record(load(synthetic_run).files[0].cases[2:]))
     assert build([load(synthetic_run), other], tmp_path / "report") == ([], [])

@@ -320,6 +320,7 @@ def test_the_command_lists_every_score(lawful, capsys):
     assert "worst case" in text
 
 
+@pytest.mark.thorough
 def test_the_view_tells_the_error_and_draws_it(lawful):
     answer = view.predicted(RunData(load(lawful)))
     assert answer is not None

@@ -87,6 +87,7 @@ def test_the_clock_is_read_after_the_chain_has_ended():
     assert after.index(compare.group(0)) < after.index("%clock64")
 
 
+@pytest.mark.thorough
 @pytest.mark.ptx
 @ptx_tier
 def test_registers_that_a_chain_goes_over_are_really_held():
@@ -120,6 +121,7 @@ def test_a_chase_is_loads_and_nothing_else():
             assert register.group(1) == register.group(2)
 
 
+@pytest.mark.thorough
 @pytest.mark.ptx
 @ptx_tier
 def test_the_footprint_is_really_read_before_a_chase(disassembled):
