@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -268,6 +269,26 @@ def test_cases_that_fail_under_a_tool_are_named():
 )
 def test_a_functions_own_name(place: str, name: str):
     assert function_name(place) == name
+
+
+RECORDED = sorted((Path(__file__).parent / "sanitizer").glob("*.txt.xz"))
+"""What the tools of CUDA 13.0 printed on an H200 where they had something to say, by tool and
+family, and initcheck of barrier where it had not."""
+EXIT_CODES = {"racecheck-barrier": 2, "synccheck-branch": 2}
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.partition(".")[0])
+def test_recorded_output_is_as_expected(path: Path):
+    name = path.name.partition(".")[0]
+    tool, _, family = name.partition("-")
+    output = lzma.decompress(path.read_bytes()).decode()
+    found = replace(parse(output), code=EXIT_CODES.get(name, 0))
+    said = [line for line in output.splitlines() if line and not line.startswith("=====")][-1]
+    assert sanitize._of_family(tool, family, ["tool"], found, said).good
+    if found.kernels or found.failed:  # the same would not do elsewhere
+        assert not sanitize._of_family(tool, "axpy", ["tool"], found, said).good
+    half = parse(output[: len(output) // 2])
+    assert not sanitize._of_family(tool, family, ["tool"], half, said).good
 
 
 def test_what_is_faulty_on_purpose_is_there():
