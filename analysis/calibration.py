@@ -29,7 +29,7 @@ from analysis.evidence import (
 from analysis.readings import Key, Reading, Side, label, sides
 from analysis.verdict import judge_case, suite_of
 from results.errors import UserError
-from results.shell import Parser, guarded
+from results.shell import Parser, guarded, not_whole
 from results.store import Recording, load
 
 PROMISED = 0.95
@@ -244,9 +244,7 @@ def _run(argv: Sequence[str] | None) -> int:
     cases = series(recording)
     print(f"{recording.device.get('name')}, {len(recording.processes)} processes recorded")
     print(tell(resample(cases, arguments.side, arguments.suites, arguments.seed)))
-    for problem in recording.problems:
-        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
-    return 2 if recording.problems else 0
+    return not_whole(recording.problems)
 
 
 if __name__ == "__main__":

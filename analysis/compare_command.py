@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.units import BY_UNIT, digits, percent, ratio
 from analysis.units import label as heading
 from results.errors import UserError
-from results.shell import no_such
+from results.shell import no_such, not_whole
 from results.store import load
 
 if TYPE_CHECKING:
@@ -75,10 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(as_text(table))
     if arguments.output:
         draw_all(table, arguments.output)
-    problems = [f"{run.name}: {text}" for run in recordings for text in run.problems]
-    for problem in problems:
-        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
-    return 2 if problems else 0
+    return not_whole(f"{run.name}: {text}" for run in recordings for text in run.problems)
 
 
 def as_text(table: pd.DataFrame) -> str:

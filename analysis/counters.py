@@ -137,17 +137,8 @@ def _columns(rows: list[dict[str, Any]]) -> list[str]:
     """What judging reads is there even where no case has it."""
     always = ["case", "family", "kernel", "params", "peer", "work", "launch", "cold"]
     always += ["cache_resident", "launches", "seconds", "time", "dram_read", "dram_written"]
-    always += [
-        "achieved",
-        "at_least",
-        "at_most",
-        "waves",
-        "issue_used",
-        "ready",
-        "conflicts",
-        "clock",
-    ]
-    always += ["l2_from_l1", "local_loaded", "local_stored"]
+    always += ["achieved", "at_least", "at_most", "waves", "issue_used", "ready", "conflicts"]
+    always += ["clock", "l2_from_l1", "local_loaded", "local_stored"]
     return list(dict.fromkeys([*always, *(name for row in rows for name in row)]))
 
 

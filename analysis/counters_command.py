@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from results.errors import UserError
-from results.shell import no_such
+from results.shell import no_such, not_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,9 +91,7 @@ def counters(arguments: argparse.Namespace) -> int:
             for item in named:
                 if (item.kind, item.cause) == (kind, cause):
                     print(f"  {item.deviation:+.1%}  {item.case}: {item.text}")
-    for problem in problems:
-        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
-    return 2 if problems else 0
+    return not_whole(problems)
 
 
 def _object(row: dict[Any, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from analysis.change_points import NEEDED
 from analysis.history import UNITS, History, Series, Step, history
 from analysis.units import BY_UNIT, digits
 from results.errors import UserError
+from results.shell import not_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(as_json(found) if arguments.json else as_text(found))
     for line in found.left_out:
         print(f"warpgauge: left out: {line}", file=sys.stderr)
-    for line in found.problems:
-        print(f"warpgauge: not whole: {line}", file=sys.stderr)
+    code = not_whole(found.problems)
     if arguments.output:
         wanted = found.changed if arguments.changed else found.series
         draw_all(wanted, arguments.output)
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any(series.regressed for series in found.series):
         return 1
     cannot_tell = len(found.short) == len(found.series)
-    return 2 if found.left_out or found.problems or cannot_tell else 0
+    return 2 if found.left_out or cannot_tell else code
 
 
 def as_text(found: History) -> str:

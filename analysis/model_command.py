@@ -2,19 +2,14 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from analysis.model import MODELS, Launch, Parameters, Prediction, advise
 from analysis.model.published import ARCHITECTURE, Comparison, compare, published_parameters
 from analysis.occupancy import occupancy
 from results.errors import UserError
-from results.shell import no_such
-from results.store import Recording, baselines
-
-if TYPE_CHECKING:
-    import pandas as pd
+from results.shell import no_such, not_whole
+from results.store import baselines
 
 
 def add_commands(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -75,7 +70,7 @@ def run_model(args: argparse.Namespace) -> int:
     Raises:
         UserError: the run cannot be read, or has nothing to score or to take parameters from.
     """
-    from analysis.frame import frame
+    from analysis.frame import frame, problems
     from analysis.model.scoring import points, scores
     from results.store import load
 
@@ -87,7 +82,7 @@ def run_model(args: argparse.Namespace) -> int:
     result = scores(found)
     if args.json:
         print(json.dumps([asdict(score) for score in result], indent=2))
-        return _whole(recording, table)
+        return not_whole(problems(recording, table))
     print("error of the predicted throughput over the launch, mean and maximum of its magnitude")
     print(f"{'cases':34} {'number':>6}  {'model':9} {'mean':>6} {'max':>6}  worst case")
     for score in result:
@@ -108,17 +103,7 @@ def run_model(args: argparse.Namespace) -> int:
                 f"{_warps(score.warps_to_90_predicted):>9}  "
                 f"{score.mean_relative_error:6.1%} {score.maximum_relative_error:6.1%}"
             )
-    return _whole(recording, table)
-
-
-def _whole(recording: Recording, table: "pd.DataFrame") -> int:
-    """Say what is not whole about the run; the exit code."""
-    from analysis.frame import problems
-
-    broken = problems(recording, table)
-    for problem in broken:
-        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
-    return 2 if broken else 0
+    return not_whole(problems(recording, table))
 
 
 def _warps(warps: float | None) -> str:

@@ -45,6 +45,7 @@ def report(arguments: argparse.Namespace) -> int:
         UserError: arguments that do not fit together, or a run that cannot be read.
     """
     from results.errors import UserError
+    from results.shell import not_whole
     from results.store import load
 
     if arguments.readme:
@@ -68,11 +69,10 @@ def report(arguments: argparse.Namespace) -> int:
     page = output / "index.html"
     megabytes = page.stat().st_size / 1e6
     print(f"{page} ({megabytes:.1f} MB, {time.perf_counter() - start:.0f} s)")
-    for problem in problems:
-        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
+    code = not_whole(problems)
     for text in errors:
         print(f"warpgauge: internal error, please report it: {text}", file=sys.stderr)
-    return 4 if errors else 2 if problems else 0
+    return 4 if errors else code
 
 
 def _readme(arguments: argparse.Namespace) -> int:

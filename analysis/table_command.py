@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 from analysis.units import label, pretty
-from results.shell import no_such
+from results.shell import no_such, not_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,10 +55,7 @@ def table(arguments: argparse.Namespace) -> int:
         print(f"{recording.name}: {recording.device.get('name')}, {len(rows)} cases")
         for family, part in rows.groupby("family", sort=False):
             print(f"\n{family}\n{_text(part)}")
-    broken = problems(recording, rows)
-    for problem in broken:
-        print(f"warpgauge: not whole: {problem}", file=sys.stderr)
-    return 2 if broken else 0
+    return not_whole(problems(recording, rows))
 
 
 def _metrics() -> list[str]:

@@ -95,6 +95,15 @@ def tell(text: str) -> None:
         hush(sys.stderr)
 
 
+def not_whole(problems: Iterable[str]) -> int:
+    """Say what is not whole, a line each; the exit code."""
+    code = GOOD
+    for problem in problems:
+        tell(f"warpgauge: not whole: {problem}")
+        code = NOT_WHOLE
+    return code
+
+
 def hush(stream: TextIO | None) -> None:
     """Send what is left in the stream's buffer, and all that follows, nowhere: else Python would
     complain at exit about an output that takes no more."""
