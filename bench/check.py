@@ -52,6 +52,7 @@ def check(
     """
     chosen = _select(wanted)
     make = _simulator if SIMULATOR else _gpu(index)
+    detail = _unsaid if brief else print
     wrong = count = skipped = left = 0
     end = time.monotonic() + seconds
     for name in chosen:
@@ -62,15 +63,13 @@ def check(
                 left += 1
                 continue
             if SIMULATOR and case.kernel.simulator:
-                if not brief:
-                    print(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
+                detail(f"  {name} {case.label}: skipped: {case.kernel.simulator}")
                 skipped += 1
                 continue
             record = _checked(case, bench)
             count += 1
             if record.status == "ok":
-                if not brief:
-                    print(f"  {name} {case.label}: right")
+                detail(f"  {name} {case.label}: right")
             else:
                 print(f"  {name} {case.label}: {record.status}: {record.reason}")
                 skipped += record.status == "skipped"
@@ -85,6 +84,10 @@ def check(
     late = f", {left} left out: {seconds:g} s were over" if left else ""
     print(f"{count} cases {where}: {wrong} wrong, {skipped} skipped{late}")
     return 2 if wrong or left or not count else 0
+
+
+def _unsaid(text: str) -> None:
+    """A line that is left out."""
 
 
 def _checked(case: Case, bench: Bench) -> schema.Case:

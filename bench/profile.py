@@ -7,18 +7,15 @@ times, alone and with flushed caches: its time is there to be compared with ours
 from __future__ import annotations
 
 import gzip
-import os
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Timer
 
-from bench import device, environment, families, nsight
+from bench import device, environment, families, nsight, watching
 from results import counters
 from results.counters import FamilyCounters
 from results.errors import UserError
@@ -35,7 +32,6 @@ ENDED_SECONDS = 120
 """How much longer a family may take before it is ended."""
 TROUBLE = (": failed: ", " left out: ")
 """In lines of `bench check` about cases that were wrong or raised, or that time left out."""
-ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)
@@ -142,23 +138,14 @@ def _family(
 
 def _run(command: list[str], show: Callable[[str], None]) -> list[str]:
     """Run it and pass on what it prints; what went wrong, a line each."""
-    child = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**nsight.environment(), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # so that ending it ends the profiled program too
-    )
+    unbuffered = {**nsight.environment(), "PYTHONUNBUFFERED": "1"}
+    child = watching.start(command, subprocess.STDOUT, unbuffered)
     limit = FAMILY_SECONDS + ENDED_SECONDS
     overdue = Event()
 
     def end() -> None:
         overdue.set()
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
+        watching.end(child)
 
     timer = Timer(limit, end)
     timer.start()

@@ -7,21 +7,17 @@ would prove nothing.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from bench import device, families
+from bench import device, families, watching
 from kernels.races import FAULTS, GIVES_UP, ON_PURPOSE, Expected, Fault
 from results.errors import UserError, in_one_line
 from results.shell import Parser, guarded
@@ -43,7 +39,6 @@ ENDED, CUT = "ran: ", "the launch was ended: "
 RACE = r"^=+ (Error|Warning): Race reported between \w+ access at (.+)"
 PLACED = r"^=+ (\S.*)\n=+ +at (.+)"
 """How a report begins: what was found and, there or on the line below, in which kernel."""
-ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)
@@ -142,22 +137,14 @@ def under(sanitizer: str, tool: str, *arguments: str) -> list[str]:
 def run_tool(command: Sequence[str]) -> tuple[Findings, str]:
     """Run what `under` gives: what the tool found, and the last line of our own."""
     try:
-        child = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # so that ending it ends the watched program too
-        )
+        child = watching.start(command, subprocess.PIPE)
     except OSError as error:
         raise UserError(f"{command[0]} does not run ({error.strerror}): {REMEDY}") from None
     RUNNING.add(child)
     try:
         printed, told = child.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        end(child)
+        watching.end(child)
         child.communicate()
         return Findings(0, 0, "", complete=False), f"no end within {TIMEOUT_S} s"
     finally:
@@ -165,12 +152,6 @@ def run_tool(command: Sequence[str]) -> tuple[Findings, str]:
     own = [line for line in printed.splitlines() if line and not line.startswith("=====")]
     own = own or told.strip().splitlines() or [""]
     return replace(parse(printed + told), code=child.returncode), own[-1].strip()
-
-
-def end(child: subprocess.Popen[str]) -> None:
-    """Kill a tool and what it watches."""
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
 
 
 def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> int:
@@ -206,7 +187,7 @@ def sanitize(wanted: list[str] | None, show: Callable[[str], None] = print) -> i
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(job.done() for job in jobs):
                 for child in tuple(RUNNING):
-                    end(child)
+                    watching.end(child)
                 time.sleep(0.05)
             raise
     show(f"{unexpected} unexpected")
@@ -250,11 +231,11 @@ def _of_family(
 
 
 def _of_fault(fault: Fault, command: Sequence[str], found: Findings, said: str) -> Report:
-    """Good where the tool says of it what it should; only memcheck ends a launch for an error."""
+    """Good where it ended as its tool lets it, and the tool says of it what it should."""
     label = f"{fault.tool} planted {fault.name}"
-    cut = (fault.tool, fault.expected) == ("memcheck", "error")
+    ended = said.startswith(CUT if fault.is_ended else ENDED)
     # How Python ends over a context that is broken is no matter.
-    ended = said.startswith(CUT) if cut else said.startswith(ENDED) and found.code == 0
+    ended = ended and (found.code == 0 or fault.is_ended)
     if ended and found.verdict == fault.expected:
         return Report(_line(label, found, "as expected", said), good=True)
     mark = f"UNEXPECTED, should be {fault.expected}"

@@ -53,6 +53,11 @@ class Fault:
     run: Callable[[], str]
     """Launches it, waits, and says what came out."""
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether the tool ends the launch: memcheck does, for an error."""
+        return (self.tool, self.expected) == ("memcheck", "error")
+
 
 @jit
 def missing_syncthreads(data, n, partials):
