@@ -10,109 +10,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analysis import counters, plots, units
+from analysis import counters, units
 from analysis.__main__ import main
 from analysis.report.question import RunData
 from analysis.report.summary import summarise
 from analysis.views import counters as view
-from analysis.views import waiting
-from results.counters import FOLDER, SCHEMA, CaseCounters, FamilyCounters, label, save
-from results.schema import Case, Launch, Samples, Work
+from results.counters import FOLDER, CaseCounters, label
+from results.schema import Launch, Work
 from results.store import load
 
 from .conftest import CLOCK, L2, SMS
-
-N = 1 << 26
-READ, WRITTEN = 8 * N, 4 * N  # 512 and 256 MiB
-SECONDS = 900e-6
-GRID = Launch((8 * SMS * 10, 1, 1), (256, 1, 1), registers=32, blocks_per_sm=8)
-
-
-def measured(
-    kernel: str = "vector",
-    *,
-    family: str = "axpy",
-    cache: str = "cold",
-    seconds: float = SECONDS,
-    launch: Launch | None = GRID,
-    work: Work | None = None,
-    resident: bool = False,
-    **params: int | str,
-) -> Case:
-    return Case(
-        family,
-        kernel,
-        params or {"n": N, "dtype": "float32", "block": 256},
-        "ok",
-        work=work or Work(READ, WRITTEN, 2 * N),
-        launch=launch,
-        samples=Samples([seconds] * 3, "precision", cache, sm_clock_hz=[CLOCK] * 3),  # type: ignore[arg-type]
-        cache_resident=resident,
-        source=f"kernels/{family}.py:1",
-    )
-
-
-def counted(case: Case, launches: int = 1, states: str = "long_scoreboard", **other: float):
-    """Counters as they should be for a case, but for those named."""
-    cycles = SMS * CLOCK * SECONDS
-    warps = 60 * cycles
-    found = {
-        "time": SECONDS,
-        "dram_read": float(READ),
-        "dram_written": WRITTEN - 0.9 * L2,
-        "l2_from_l1": float(READ + WRITTEN),
-        "local_loaded": 0.0,
-        "local_stored": 0.0,
-        "shared_wavefronts": 1000.0,
-        "bank_conflicts": 250.0,
-        "sm_cycles_elapsed": cycles,
-        "sm_cycles": cycles,
-        "sm_warp_cycles": warps,
-        "scheduler_cycles": 4 * cycles,
-        "issued": cycles,
-        "warp_cycles": warps,
-        "eligible": 0.2 * warps,
-        "warps_selected": 0.05 * warps,
-        "warps_not_selected": 0.15 * warps,
-        f"warps_{states}": 0.7 * warps,
-        "warps_lg_throttle": 0.1 * warps,
-    } | other
-    return CaseCounters(
-        label(case.family, case.kernel, case.params),
-        ["kernel"] * launches,
-        {name: value for name, value in found.items() if not math.isnan(value)},
-    )
+from .counted import READ, SECONDS, WRITTEN, N, beside, counted, measured
 
 
 @pytest.fixture
 def run(record: Callable[..., Path]) -> Callable[..., Path]:
-    """run((case, its counters), …) -> folder of a run of two processes with counters beside it."""
-
-    def make(*pairs: tuple[Case, CaseCounters], problems: tuple[str, ...] = ()) -> Path:
-        cases = [case for case, _ in pairs]
-        folder = record(cases, cases)
-        by_family: dict[str, list[CaseCounters]] = {}
-        for case, of_case in pairs:
-            by_family.setdefault(case.family, []).append(of_case)
-        for family, found in by_family.items():
-            save(
-                folder / FOLDER,
-                FamilyCounters(
-                    schema=SCHEMA,
-                    family=family,
-                    profile="standard",
-                    device="Synthetic GPU",
-                    profiler="2025.3.1.0",
-                    cache="flushed",
-                    metrics={},
-                    sources="0" * 16,
-                    cases=found,
-                    problems=list(problems),
-                ),
-            )
-        return folder
-
-    return make
+    return beside(record)
 
 
 def judged(folder: Path) -> list[counters.Suspect]:
@@ -372,56 +285,6 @@ def test_command_without_counters(record, capsys):
     assert main(run_) == 3
 
 
-def made_of(family: str, kernel: str, state: str, **params: int | str):
-    case = measured(kernel, family=family, **(params or {"bytes": 4096}))
-    return case, counted(case, states=state)
-
-
-WAITS = [
-    made_of("memory", "chase", "long_scoreboard"),
-    made_of("memory", "chase_shared", "short_scoreboard"),
-    made_of("instruction", "chain", "wait", op="fma.f32"),
-    made_of("instruction", "chain", "imc_miss", op="add.f64"),
-    *(
-        made_of("occupancy", "read", "long_scoreboard", **{**at, "by": "shared_memory"})
-        for at in ({"warps": w, "loads": 1, "width": 4} for w in (1, 8, 64))
-    ),
-]
-
-
-def test_waiting(run):
-    answer = waiting.waiting(RunData(load(run(*WAITS))))
-    assert answer is not None
-    assert answer.verdict == "confirmed"
-    # of fma.f32, not of the other op
-    assert "instruction/chain 70.0% of its warps' time in wait" in answer.text
-    assert "From 1 to 64 resident warps" in answer.text
-    assert len(answer.plots) == 2
-
-
-def test_waiting_for_something_else(run):
-    odd = made_of("memory", "chase", "short_scoreboard")
-    answer = waiting.waiting(RunData(load(run(odd))))
-    assert answer is not None
-    assert answer.verdict == "contradicted"
-    assert "where long scoreboard was expected" in answer.text
-
-
-@pytest.mark.parametrize(("time", "found"), [(SECONDS, True), (10e-6, False)])
-def test_waiting_for_neither_operand_nor_barrier(run, time, found):
-    case, brief, unknown = (measured(name, family="contention") for name in ("store", "b", "u"))
-    cases = [
-        (case, counted(case, states="mio_throttle", time=time)),
-        (brief, counted(brief, time=10e-6)),
-        (unknown, counted(unknown, warps_wait=60 * SMS * CLOCK * SECONDS)),
-    ]
-    answer = waiting.waiting(RunData(load(run(*WAITS, *cases))))
-    assert answer is not None
-    assert answer.verdict == ("contradicted" if found else "confirmed")
-    assert (f"in 1 of {len(WAITS) + 1} cases" in answer.text) == found
-    assert ("contention/store 70.0% in mio throttle (the queue to" in answer.text) == found
-
-
 def test_states_that_do_not_add_up_are_left_out(run):
     case = measured()
     warps = 60 * SMS * CLOCK * SECONDS
@@ -433,59 +296,7 @@ def test_states_that_do_not_add_up_are_left_out(run):
     assert counters.top_states(row) == []
 
 
-def test_declared_and_clock(run):
-    good, odd = measured(), measured("unrolled")
-    data = RunData(load(run((good, counted(good)), (odd, counted(odd, dram_read=1.2 * READ)))))
-    found = view.declared(data)
-    assert found is not None
-    assert found.verdict == "measured"
-    assert "1 of 2 cold streaming cases" in found.text
-    assert "axpy/unrolled" in found.text
-    clock = view.clock(data)
-    assert clock is not None
-    assert clock.verdict == "measured"
-    assert "2 of 2 cold kernels over 50 µs" in clock.text
-
-
-@pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)
-def test_answers_are_sentences_and_figures_draw(run, question):
-    sizes = [measured(n=2**e, work=Work(2**e * 8, 2**e * 4)) for e in (24, 26, 28)]
-    data = RunData(load(run(*WAITS, *((case, counted(case)) for case in sizes))))
-    answer = question.answer(data)
-    assert answer is not None
-    assert answer.text.endswith(".")
-    assert "nan" not in answer.text
-    assert answer.sources
-    for plot in answer.plots:
-        with plots.theme():
-            assert "<svg" in plots.svg(plot.draw(plot.data))
-
-
-@pytest.mark.parametrize("question", view.QUESTIONS, ids=lambda question: question.slug)
-def test_a_run_without_counters_is_not_measured(record, question):
-    assert question.answer(RunData(load(record([case for case, _ in WAITS])))) is None
-
-
 @pytest.mark.parametrize("block", [(0, 0, 0), (-1, 1, 1)])
 def test_a_launch_of_nothing_predicts_nothing(run, block):
     case = measured(launch=Launch((8, 1, 1), block, blocks_per_sm=8))
     assert math.isnan(counters.table(load(run((case, counted(case)))))["waves"].item())
-
-
-def test_a_device_that_does_not_tell_its_l2(run, capsys):
-    """What is not written may lie in an L2 of any size; reads are judged all the same."""
-    wrote, read = measured(), measured("unrolled")
-    pairs = (
-        (wrote, counted(wrote, dram_written=0.0)),
-        (read, counted(read, dram_read=1.2 * READ)),
-    )
-    folder = run(*pairs)
-    for path in folder.glob("*.jsonl"):
-        path.write_text(path.read_text().replace('"l2_bytes"', '"l2"'))
-    assert main(["counters", str(folder)]) == 2
-    told = capsys.readouterr()
-    assert "the size of L2 is not recorded: missing writes are not judged" in told.err
-    suspects = told.out.split("suspects")[1]
-    assert "axpy/unrolled" in suspects
-    assert "axpy/vector" not in suspects
-    assert view.declared(RunData(load(folder))) is None
