@@ -11,7 +11,7 @@ import pytest
 
 from analysis import plots
 from analysis.report.question import Question, RunData
-from analysis.views import instruction, latency
+from analysis.views import instruction, latency, latency_hiding
 from results.schema import Case, Samples
 from results.store import load
 
@@ -90,6 +90,7 @@ def instruction_cases(process: int) -> list[Case]:
 
 EVERY: list[tuple[Question, Callable[[int], list[Case]]]] = [
     *((question, instruction_cases) for question in instruction.QUESTIONS),
+    *((question, instruction_cases) for question in latency_hiding.QUESTIONS),
     *(
         (question, loaded_cases if "loaded_latency" in question.families else memory_cases)
         for question in latency.QUESTIONS
@@ -175,7 +176,7 @@ def test_the_knee_of_the_curve_is_found(run):
 
 
 def test_free_switching_is_told_from_switching_that_costs(run):
-    answer = instruction.switching(run(instruction_cases(0)))
+    answer = latency_hiding.switching(run(instruction_cases(0)))
     assert answer.verdict == "confirmed"
     assert "+0.00 cycles with few registers" in answer.text
     dear = [
@@ -187,7 +188,7 @@ def test_free_switching_is_told_from_switching_that_costs(run):
         )
         for warps in range(1, 9)
     ]
-    answer = instruction.switching(run(dear))
+    answer = latency_hiding.switching(run(dear))
     assert answer.verdict == "contradicted"
     assert "+0.40 cycles" in answer.text
 
@@ -220,7 +221,7 @@ def test_units_are_set_beside_what_was_measured(run):
 
 
 def test_what_fits_beneath_a_load(run):
-    answer = instruction.beneath_a_load(run(instruction_cases(0)))
+    answer = latency_hiding.beneath_a_load(run(instruction_cases(0)))
     assert answer.verdict == "confirmed"
     assert "256 independent FMAs between them cost nothing" in answer.text
     assert "each costs 1.00 cycles" in answer.text
