@@ -11,7 +11,7 @@ import pytest
 
 from analysis import plots
 from analysis.report.question import Answer, Question, RunData
-from analysis.views import branch, contention, divergence, mask
+from analysis.views import branch, contention, divergence, interleaving, mask
 from results.schema import Case, Samples, Work
 from results.store import load
 
@@ -30,7 +30,7 @@ def case(family: str, kernel: str, params: dict[str, Any], **metrics: Any) -> Ca
 def course(taken: str, load: bool, sync: bool, overlapped: float = 0, apart: int = 0) -> Case:
     """Each statement 100 cycles, 300 more where it loads; the else begins when the if is over,
     less the overlap; its lanes come to P `apart` cycles later."""
-    goes = divergence.TAKEN[taken](np.arange(32))
+    goes = interleaving.TAKEN[taken](np.arange(32))
     first = 400 if load else 100
     clocks = np.zeros((32, 7), int)
     for lane in range(32):
@@ -180,6 +180,7 @@ ALL: list[tuple[Question, Callable[[], list[Case]]]] = [
     (question, cases)
     for view, cases in (
         (divergence, divergence_cases),
+        (interleaving, divergence_cases),
         (mask, mask_cases),
         (branch, branch_cases),
         (contention, contention_cases),
@@ -241,11 +242,11 @@ def test_lanes_that_are_off_leave_a_gap(ask):
 
 
 def test_serial_and_overlapped_are_told_from_the_clocks(ask):
-    serial = ask(divergence.overlap, divergence_cases())
+    serial = ask(interleaving.overlap, divergence_cases())
     assert serial.text.startswith("Serial")
     assert serial.verdict == "observed, not promised"
     assert "together all the same" in serial.text
-    overlapped = ask(divergence.overlap, divergence_cases(overlapped=300, apart=50))
+    overlapped = ask(interleaving.overlap, divergence_cases(overlapped=300, apart=50))
     assert overlapped.text.startswith("Overlapped: with a load")
     assert "up to 300 cycles" in overlapped.text
     assert "in up to 2 groups" in overlapped.text
@@ -253,7 +254,7 @@ def test_serial_and_overlapped_are_told_from_the_clocks(ask):
 
 
 def test_the_timeline_names_the_statements_of_each_lane():
-    rows = divergence.timeline(course("alternate", load=True, sync=False))
+    rows = interleaving.timeline(course("alternate", load=True, sync=False))
     by_lane = rows.groupby("lane")["statement"].agg("".join)
     assert by_lane[0] == "ABPQ"
     assert by_lane[1] == "XYPQ"
@@ -261,12 +262,12 @@ def test_the_timeline_names_the_statements_of_each_lane():
 
 
 def test_a_lock_that_is_not_got_is_said(ask):
-    answer = ask(divergence.waiting, divergence_cases())
+    answer = ask(interleaving.waiting, divergence_cases())
     assert "900 cycles a turn" in answer.text
     assert "got by 1 of 32 lanes" in answer.text
     assert answer.verdict == "contradicted"
     good = [one for one in divergence_cases() if one.kernel != "lock_after_loop"]
-    assert ask(divergence.waiting, good).verdict == "confirmed"
+    assert ask(interleaving.waiting, good).verdict == "confirmed"
 
 
 @pytest.mark.parametrize(
