@@ -1,8 +1,7 @@
-"""What compute-sanitizer says, read; and what is expected of it."""
+"""compute-sanitizer run over the kernels: what is expected of it, and what is not believed."""
 
 from __future__ import annotations
 
-import lzma
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,113 +9,21 @@ from pathlib import Path
 import pytest
 
 from bench import sanitize
-from bench.sanitize import Findings, function_name, parse
+from bench.sanitize import Findings, parse
 from kernels import late_error
 from kernels.races import FAULTS, GIVES_UP, ON_PURPOSE, Fault
 from kernels.spec import families
 from results.errors import UserError
-
-RACE = """\
-========= COMPUTE-SANITIZER
-========= Error: Race reported between Write access at missing_syncthreads+0x6d0 and Read access at missing_syncthreads+0x5f0 [1016 hazards]
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========
-========= Warning: Race reported between Write access at missing_syncthreads+0x6d0 and Read access at missing_syncthreads+0x5f0 [12 hazards]
-=========
-256 ones add up to 128
-========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)
-"""  # noqa: E501 - as the tool prints it
-WARNED = """\
-========= COMPUTE-SANITIZER
-========= Warning: Race reported between Write access at missing_syncwarp+0x710 and Read access at missing_syncwarp+0x6d0 [16 hazards]
-========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
-"""  # noqa: E501
-MEMORY = """\
-========= COMPUTE-SANITIZER
-========= Invalid __shared__ read of size 4 bytes
-=========     at reduce4_as_published+0x4a0
-=========     by thread (32,0,0) in block (0,0,0)
-=========     Address 0x280 is out of bounds
-=========
-========= Program hit unspecified launch failure (error 719) on CUDA API call to cuCtxSynchronize.
-========= ERROR SUMMARY: 97 errors
-========= ERROR SUMMARY: 92 errors were not printed. Use --print-limit option to adjust the number of printed errors
-"""  # noqa: E501
-SYNC = """\
-========= COMPUTE-SANITIZER
-========= Barrier error detected. Divergent thread(s) in block.
-=========     at kernels::meeting::programs::_3clocals_3e::later[abi:v1,cw51cXTLSU](long long, long long, Array<int, (int)1, C, mutable, aligned>)+0x410
-=========     by thread (32,0,0) in block (0,0,0)
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========         Host Frame: _launch_once in spec.py:134
-=========
-  branch later[block=64 split=32]: failed: CudaAPIError: [719] Call to cuCtxSynchronize results in CUDA_ERROR_LAUNCH_FAILED
-========= Barrier error detected. Divergent thread(s) in block.
-=========     at kernels::meeting::programs::_3clocals_3e::both_sides[abi:v1,cw51cXTLSU](long long, long long)+0x3b0
-=========     by thread (32,0,0) in block (0,0,0)
-=========
-  branch both_sides[block=64 split=32]: failed: CudaAPIError: [719] Call to cuCtxSynchronize results in CUDA_ERROR_LAUNCH_FAILED
-  branch after[block=64 split=32]: right
-12 cases on the GPU: 2 wrong, 0 skipped
-========= Target application returned an error
-========= ERROR SUMMARY: 2 errors
-"""  # noqa: E501
-GAVE_UP = """\
-========= COMPUTE-SANITIZER
-  barrier atomic_barrier[block=64 blocks_per_sm=1]: failed: wrong answer: 132 of 132 resident blocks waited for ever
-32 cases on the GPU: 1 wrong, 0 skipped
-========= Target application returned an error
-========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)
-"""  # noqa: E501
-NOT_RUN = """\
-========= COMPUTE-SANITIZER
-warpgauge: no CUDA device
-========= Target application returned an error
-========= ERROR SUMMARY: 0 errors
-"""
-UNNAMED = """\
-========= COMPUTE-SANITIZER
-========= Program hit invalid argument
-========= ERROR SUMMARY: 1 error
-"""
-BROKEN = """\
-========= COMPUTE-SANITIZER
-========= Invalid __global__ write of size 4 bytes
-=========     at broken+0x150
-=========     by thread (0,0,0) in block (0,0,0)
-=========
-========= Program hit invalid argument
-========= ERROR SUMMARY: 2 errors
-"""
-CLEAN = (
-    "========= COMPUTE-SANITIZER\n65 cases on the GPU: 0 wrong\n========= ERROR SUMMARY: 0 errors\n"
+from tests.bench.sanitizer_output import (
+    BROKEN,
+    CLEAN,
+    GAVE_UP,
+    NOT_RUN,
+    RACE,
+    SYNC,
+    UNNAMED,
+    WARNED,
 )
-
-
-def test_a_race_between_warps_is_an_error():
-    found = parse(RACE)
-    assert (found.errors, found.warnings, found.verdict) == (1, 1, "error")
-    assert found.first.startswith("Error: Race reported between Write access at missing_syncth")
-
-
-def test_a_race_within_a_warp_is_a_warning():
-    assert parse(WARNED).verdict == "warning"
-
-
-def test_a_bad_access_is_an_error():
-    found = parse(MEMORY)
-    assert (found.errors, found.verdict) == (97, "error")
-    assert found.first == "Invalid __shared__ read of size 4 bytes"
-
-
-def test_the_summaries_of_all_processes_count():
-    found = parse("========= ERROR SUMMARY: 0 errors\n========= ERROR SUMMARY: 3 errors\n")
-    assert (found.errors, found.verdict) == (3, "error")
-    assert parse(RACE + WARNED).errors == 1
-    assert parse(RACE + WARNED).warnings == 2
-    for odd in ("99999999999999999999", "1,234"):
-        assert parse(f"{CLEAN}========= ERROR SUMMARY: {odd} errors\n").verdict == "incomplete"
-    assert parse("========= Internal Sanitizer Error\n" + CLEAN).verdict == "incomplete"
 
 
 @pytest.mark.parametrize(
@@ -219,12 +126,6 @@ def test_without_a_gpu_it_is_one_line(
         assert capsys.readouterr().err == "warpgauge: no NVIDIA driver\n"
 
 
-def test_silence_is_clean_only_with_a_summary():
-    assert parse(CLEAN) == Findings(0, 0, "")
-    assert parse(CLEAN).verdict == "clean"
-    assert parse("========= COMPUTE-SANITIZER\nkilled").verdict == "incomplete"
-
-
 def test_one_line_with_the_remedy_where_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -240,55 +141,6 @@ def test_one_line_with_the_remedy_where_it_is_not_installed(
 def test_an_unknown_family_is_named():
     with pytest.raises(UserError, match="no family 'reductoin'"):
         sanitize.sanitize(["reductoin"])
-
-
-def test_each_kernel_gets_the_worst_that_is_said_of_it():
-    assert parse(RACE).kernels == {"missing_syncthreads": "error"}
-    assert parse(WARNED).kernels == {"missing_syncwarp": "warning"}
-    assert parse(MEMORY).kernels == {"reduce4_as_published": "error"}
-    assert parse(SYNC).kernels == {"later": "error", "both_sides": "error"}
-    assert parse(CLEAN).kernels == {}
-
-
-def test_cases_that_fail_under_a_tool_are_named():
-    assert parse(SYNC).failed == {"later", "both_sides"}
-    assert parse(GAVE_UP).failed == {"atomic_barrier"}
-    assert parse(CLEAN).failed == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        ("broken+0x150", "broken"),
-        ("kernels::contention::winner[abi:v5,cw51c](long long)+0x1c0", "winner"),
-        ("void cub::reduce<float, int>(T1 *)+0x20", "reduce"),
-        ("a(int)+0x8 [4032 hazards]", "a"),
-        ("<unknown>+0x60", "unknown"),
-        ("reduce4$1[abi:v1](int)+0x60", "reduce4$1"),
-    ],
-)
-def test_a_functions_own_name(place: str, name: str):
-    assert function_name(place) == name
-
-
-RECORDED = sorted((Path(__file__).parent / "sanitizer").glob("*.txt.xz"))
-"""What the tools of CUDA 13.0 printed on an H200 where they had something to say, by tool and
-family, and initcheck of barrier where it had not."""
-EXIT_CODES = {"racecheck-barrier": 2, "synccheck-branch": 2}
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.partition(".")[0])
-def test_recorded_output_is_as_expected(path: Path):
-    name = path.name.partition(".")[0]
-    tool, _, family = name.partition("-")
-    output = lzma.decompress(path.read_bytes()).decode()
-    found = replace(parse(output), code=EXIT_CODES.get(name, 0))
-    said = [line for line in output.splitlines() if line and not line.startswith("=====")][-1]
-    assert sanitize._of_family(tool, family, ["tool"], found, said).good
-    if found.kernels or found.failed:  # the same would not do elsewhere
-        assert not sanitize._of_family(tool, "axpy", ["tool"], found, said).good
-    half = parse(output[: len(output) // 2])
-    assert not sanitize._of_family(tool, family, ["tool"], half, said).good
 
 
 def test_what_is_faulty_on_purpose_is_there():
